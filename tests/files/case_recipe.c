@@ -117,8 +117,7 @@ static size_t quote(char *to, const char *text)
     return (size_t)(to - start);
 }
 
-/* The file's bytes, to be freed. */
-static unsigned char *cook(const struct recipe *recipe, size_t *size)
+unsigned char *recipe_bytes(const struct recipe *recipe, size_t *size)
 {
     enum { HEADER = 16384, DATA = 65536 };
     unsigned char *file = calloc(1, 8 + HEADER + DATA);
@@ -157,6 +156,6 @@ enum vka_status recipe_parse(const struct recipe *recipe, char *error, struct ca
                              unsigned char **bytes)
 {
     size_t size;
-    *bytes = cook(recipe, &size);
+    *bytes = recipe_bytes(recipe, &size);
     return case_parse("made.safetensors", *bytes, size, error, c);
 }

@@ -73,6 +73,9 @@ void recipe_put_metadata(struct recipe *recipe, const char *key, const char *val
 void recipe_put_tensor(struct recipe *recipe, struct tensor tensor);
 struct recipe recipe_changed(const struct change *change);
 
+/* The bytes of the file, which are to be freed; its header ends with spaces. */
+unsigned char *recipe_bytes(const struct recipe *recipe, size_t *size);
+
 /* case_parse of the file, called made.safetensors. bytes must be freed after the case is closed. */
 enum vka_status recipe_parse(const struct recipe *recipe, char *error, struct case_file **c,
                              unsigned char **bytes);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "case_recipe.h"
+#include "mutated.h"
 #include "test_program.h"
 
 /* A config that says layout and heads alone. */
@@ -224,11 +225,54 @@ static void malformed_self(void **state)
     free(bytes);
 }
 
+/* An accepted case has sizes, and its arrays lie in the file. */
+static bool read_mutated(const unsigned char *bytes, size_t size)
+{
+    char error[VKA_IO_ERROR_SIZE] = "";
+    struct case_file *c;
+    const enum vka_status status = case_parse("bytes", bytes, size, error, &c);
+    assert_true(status == VKA_OK || (status == VKA_IO && !c && *error));
+    if (status != VKA_OK)
+        return false;
+    const struct vka_io_array *const arrays[] = {c->query, c->key, c->value, c->expect_output};
+    assert_true(c->batch && c->n_head && c->n_kv_head && c->n_q && c->head_dim && c->value_dim);
+    assert_true(c->n_head % c->n_kv_head == 0 && c->n_kv == c->n_past + c->n_new);
+    for (size_t i = 0; i < COUNTOF(arrays); i++) {
+        const size_t at = (size_t)((const unsigned char *)arrays[i]->data - bytes);
+        assert_true(at <= size && arrays[i]->size <= size - at);
+    }
+    case_close(&c);
+    return true;
+}
+
+/* Cut anywhere, and each byte of the header changed to what means something, or nothing, there. */
+static void mutated(void **state)
+{
+    (void)state;
+    static const char values[] = "\"}19a";
+    size_t size;
+    unsigned char *bytes = recipe_bytes(&RECIPE_BSD, &size);
+    size_t end = size - 1;
+    while (bytes[end] != '}')
+        end--;
+    check_cuts(bytes, size, read_mutated);
+    check_mutants(bytes, size,
+                  &(struct mutants){.first = 8,
+                                    .end = end + 1,
+                                    .values = values,
+                                    .n = sizeof values,
+                                    .least_accepted = 30,
+                                    .least_refused = 2000},
+                  read_mutated);
+    free(bytes);
+}
+
 TEST_PROGRAM(case_malformed)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(malformed),
         cmocka_unit_test(malformed_self),
+        cmocka_unit_test(mutated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "params/params.h"
 #include "kernel/choose.h"
+#include "mutated.h"
 #include "test_program.h"
 
 static const struct caps device = {
@@ -215,28 +216,37 @@ static void verdicts_are_refused(void **state)
     }
 }
 
-/* Any byte anywhere changed to what means something, or nothing, there: it is read or left aside,
- * and what it chooses can run. */
+/* A profile is read or left aside, with a warning, and what it chooses can run. */
+static bool read_mutated(const unsigned char *text, size_t size)
+{
+    struct caps caps;
+    struct tuning_profile profile;
+    struct matmul_choice c;
+    const bool accepted = read_text((const char *)text, size, &caps, &profile) == 0;
+    choose_matmul(&caps, &product, &c);
+    assert_null(kernel_missing(c.kernel, &caps));
+    assert_true(accepted || profile.n == 0);
+    tuning_profile_free(&profile);
+    return accepted;
+}
+
+/* Any byte anywhere changed to what means something, or nothing, there. */
 static void survives_mutants(void **state)
 {
     (void)state;
     static const char lines[] = "kernel matmul/f32*f32/---0/m32/n256/k256 matmul_tile 1\n"
                                 "path attention/* fused\ndemote matmul_lane8\n";
     static const char bytes[] = "\n\r\t */_-0189amz~\x7f\x80\xff"; /* and the 0 at its end */
-    for (size_t at = 0; at < sizeof lines - 1; at++)
-        for (size_t b = 0; b < sizeof bytes; b++) {
-            char text[sizeof lines + 256];
-            struct caps caps;
-            struct tuning_profile profile;
-            struct matmul_choice c;
-            size_t head = tuning_profile_identity(&device.properties, text, sizeof text);
-            memcpy(text + head, lines, sizeof lines - 1);
-            text[head + at] = bytes[b];
-            read_text(text, head + sizeof lines - 1, &caps, &profile);
-            choose_matmul(&caps, &product, &c);
-            assert_null(kernel_missing(c.kernel, &caps));
-            tuning_profile_free(&profile);
-        }
+    char text[sizeof lines + 256];
+    const size_t head = tuning_profile_identity(&device.properties, text, sizeof text);
+    memcpy(text + head, lines, sizeof lines - 1);
+    check_mutants((unsigned char *)text, head + sizeof lines - 1,
+                  &(struct mutants){.first = head,
+                                    .values = bytes,
+                                    .n = sizeof bytes,
+                                    .least_accepted = 300,
+                                    .least_refused = 1000},
+                  read_mutated);
 }
 
 TEST_PROGRAM(tuning_profile)
