@@ -1,4 +1,4 @@
-/* The functions of Vulkan that driver.c stands before. */
+/* The functions of Vulkan that driver_calls.c and driver_work.c stand before. */
 #ifndef TESTS_FAULTS_DRIVER_FUNCTIONS_H
 #define TESTS_FAULTS_DRIVER_FUNCTIONS_H
 

@@ -11,7 +11,7 @@ PFN_vkGetInstanceProcAddr loader_open(void);
 /* Zeroed bytes, which processes forked from here on share; NULL: no memory. */
 char *loader_share(size_t size);
 
-/* In driver.c: keeps the loader's function and returns the one for volk. */
+/* In driver_calls.c: keeps the loader's function and returns the one for volk. */
 PFN_vkGetInstanceProcAddr driver_put_between(PFN_vkGetInstanceProcAddr get);
 
 #endif
