@@ -154,3 +154,11 @@ struct caps vary(const struct caps *device)
                 set_add(&caps.without, k);
     return caps;
 }
+
+struct matmul_choice tune_choose(const struct caps *caps, const struct matmul_problem *problem)
+{
+    struct matmul_choice choice;
+    memset(&choice, 0xa5, sizeof choice); /* nothing may be left as it was */
+    tune_matmul(caps, problem, &choice);
+    return choice;
+}

@@ -3,6 +3,7 @@
 #define VKA_TUNE_DEVICES_H
 
 #include "gpu/device.h"
+#include "kernel/matmul.h"
 
 /* The least that Vulkan 1.1 lets a device offer, but for the bindings: the softmax needs 7. */
 extern const struct caps mobile;
@@ -29,6 +30,9 @@ void tune_devices(struct caps devices[TUNE_DEVICES]);
 
 /* A device as an application or another driver might have it: less memory, some kernels off. */
 struct caps vary(const struct caps *device);
+
+/* What is chosen for a product. */
+struct matmul_choice tune_choose(const struct caps *caps, const struct matmul_problem *problem);
 
 /* Below n; and 1 .. 2^bits, small ones as likely as large ones. */
 uint32_t below(uint32_t n);
