@@ -42,10 +42,10 @@ float exp_weight(float x)
 }
 
 // Weight of a sink relative to row_max. Infinite where the sink is far above, so that it takes all
-// the weight.
+// the weight; NaN where both are -inf, as the sum of the keys' weights is then.
 float sink_weight(float sink, float row_max)
 {
-    float above = sink == row_max ? 0.0 : sink - row_max;
+    float above = sink == row_max && sink > 0.0 ? 0.0 : sink - row_max;
     return above > 87.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(above);
 }
 

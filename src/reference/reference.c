@@ -137,8 +137,8 @@ static void softmax_row(const struct ref_attention *a, const struct row *r, stru
     for (size_t j = 0; j < a->n_kv; j++)
         top = s[j] > top ? s[j] : top; /* hidden ones are -inf */
     double sum = 0;
-    if (a->sink) /* +inf makes all weights 0 */
-        sum = a->sink[r->h] == top ? 1 : exp(a->sink[r->h] - top);
+    if (a->sink) /* +inf makes all weights 0, -inf has no effect: scores of -inf alone give NaN */
+        sum = a->sink[r->h] == INFINITY ? 1 : exp(a->sink[r->h] - top);
     for (size_t j = 0; j < a->n_kv; j++) {
         weight[j] = w->visible[j] ? exp(s[j] - top) : 0;
         sum += weight[j];

@@ -244,3 +244,20 @@ def test_ragged_cache(device, rng, page_size):
         vkattn.Plan(device).attention(q, k, v, y, cache=cache, ragged=3)
     with pytest.raises(vkattn.InvalidError, match="cache has batch 2"):
         vkattn.Plan(device).attention(q, k, v, y, cache=cache)
+
+
+@pytest.mark.parametrize("path", ["unfused", "fused"])
+@pytest.mark.parametrize("n_q", [1, 3, 40])
+def test_sink_of_minus_infinity(device, path, n_q):
+    """It has no effect, where the scores of a row overflow to -inf, to +inf or to both, too."""
+    signs = np.array([1, -1, 0, 1, -1], np.float32)
+    for rows in (signs, abs(signs), -abs(signs), -np.ones(5, np.float32)):
+        q = np.full((1, 1, n_q, 8), 1e20, np.float32)
+        k = np.repeat(1e20 * rows, 8).reshape(1, 1, 5, 8)
+        v = np.arange(40, dtype=np.float32).reshape(1, 1, 5, 8)
+        options = {"path": path, "device": device}
+        want = vkattn.attention(q, k, v, **options)
+        sink = np.array([-np.inf], np.float32)
+        got = vkattn.attention(q, k, v, sink=sink, **options)
+        assert np.isnan(want).all() == (rows.max() != 0)
+        np.testing.assert_array_equal(got, want)
