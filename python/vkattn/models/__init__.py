@@ -28,16 +28,13 @@ sentence: a type of model, a tensor, a value of a key. Keys of config.json whose
 are named in a warning; tensors that are known to be without effect are listed in `unused`.
 """
 
-from ._bert import Bert
 from ._decoder import Decoder
+from ._encoder import Encoder
 from ._load import load
-from ._modernbert import ModernBert
-from ._t5 import T5Encoder
 from ._vision import Clip, ViT
 from ._whisper import Whisper
 
 __all__ = [
-    *("Bert", "Clip", "Decoder", "ModernBert", "T5Encoder", "ViT"),
-    "Whisper",
+    *("Clip", "Decoder", "Encoder", "ViT", "Whisper"),
     "load",
 ]

@@ -1,31 +1,24 @@
-"""What encoders share: texts in, a vector of each out, pooled as sentence-transformers do."""
+"""Encoders of texts: texts in, a vector of each out, pooled as sentence-transformers do."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from .._config import read_json_file, shown
-from .._device import Tensor
+from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._numbers import whole, wholes
+from ._encoder_families import FAMILIES, Family
 from ._graph import TIMEOUT, Graph, Recorded
-from ._table import ACTIVATIONS
+from ._layers import Layers, Sizes, is_on, norm_of, size_of
+from ._pooling import Pooling
 from ._source import Keys, Weights
 from ._text import Text, check_texts
 
 AT_ONCE = 16
 ROWS = 32  # lengths of a batch are rounded up to them
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
-
-
-class Pooling(NamedTuple):
-    kind: str = "mean"  # or "cls", the first row
-    normalised: bool = True
-    max_length: int | None = None
 
 
 class _Recording:
@@ -65,26 +58,140 @@ class _Recording:
         self.plan.run(timeout)
 
 
+def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
+    """The bias of key j for query i is that of bucket [i][j]: half are for keys after the query;
+    each near distance has its own, and further ones share them by their logarithm up to `most`."""
+    distance = np.arange(rows)[None, :] - np.arange(rows)[:, None]
+    half, far = n_bucket // 2, np.abs(distance)
+    near = half // 2
+    ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(near))
+    shared = near + (ratio / np.float32(np.log(most / near)) * (half - near)).astype(np.int64)
+    return (distance > 0) * half + np.where(far < near, far, np.minimum(shared, half - 1))
+
+
+class _Biases:
+    """Tables of biases by distance: one, or one for each layer."""
+
+    def __init__(
+        self, weights: Weights, keys: Keys, prefix: str, family: Family, sizes: Sizes
+    ) -> None:
+        relative = family.relative
+        assert relative
+        self.count = keys.size("relative_attention_num_buckets", 32)
+        self.furthest = size_of(keys, relative.furthest)
+        if self.count % 4 or self.furthest <= self.count // 4:
+            raise UnsupportedError(
+                f"{keys.where}: {self.count} relative_attention_num_buckets up to"
+                f" {self.furthest} are not supported"
+            )
+        layers = [family.layer.at.format(i) for i in range(sizes.n_layer)] if relative.each else [""]
+        self.tables = [
+            weights.matrix(f"{prefix}{at}{relative.name}", self.count, sizes.n_head)
+            .read()
+            .astype(np.float32)
+            for at in layers
+        ]
+
+    def masks(self, device: Device, rows: int, n_layer: int) -> list[dict[str, Any]]:
+        """The argument of attention in each layer."""
+        which = buckets(rows, self.count, self.furthest)
+        made = [
+            {"mask": device.tensor(np.ascontiguousarray(table[which].transpose(2, 0, 1)[None]))}
+            for table in self.tables
+        ]
+        return made if len(made) == n_layer else made * n_layer
+
+
 class Encoder:
-    """An encoder of texts. Its __init__ reads the weights, and `add` records it."""
+    """An encoder of texts: a model of one of FAMILIES, alone or below a head of training, or a folder
+    of sentence-transformers. See `vkattn.models.load`."""
 
-    width: int
-    n_token: int
-    n_layer: int  # of attention
-    n_head: int
-    unused: list[str]
-    padding: int | None = None  # an id that has no place in a text
-
-    def __init__(self, weights: Weights, pooling: Pooling, text: Text, most: int) -> None:
+    def __init__(
+        self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
+    ) -> None:
         self.device = weights.device
+        self.kind = kind
         self.pooling = pooling
         self.text = text
+        for key, values in FAMILIES[kind].only.items():
+            keys.only(key, *values)
+        self.family = family = FAMILIES[kind].resolve(keys, FAMILIES[kind])
+        sizes = self.sizes = Sizes.of(keys, family.layer, family.words)
+        self.width, self.n_head = sizes.width, sizes.n_head
+        self.n_token = keys.size("vocab_size")
+        keys.get("tie_word_embeddings", bool)  # there is no head
+        keys.left -= set(family.inert_keys)
+        places = family.places(keys, sizes.n_layer)
+        positions = keys.size(*family.length)
+        self.padding, self.first_position = self._padding(keys, positions)
+        most = positions - self.first_position
         self.max_length = text.most = min(pooling.max_length or most, most)
+        self.masked = keys.get(family.masked[0], int) if family.masked else None
+        prefix = family.prefix
+        if not any(prefix + name in weights for name in family.embedding):
+            prefix = ""
+        self._read_embeddings(weights, keys, prefix, positions)
+        self.options = family.options(weights, keys, sizes, prefix)
+        self.layers = Layers(weights, keys, prefix, family.layer, sizes, places)
+        self.n_layer = len(self.layers.blocks)
+        self.biases = _Biases(weights, keys, prefix, family, sizes) if family.relative else None
+        weights.finish(
+            lambda name: name.removeprefix(prefix).startswith(family.inert)
+            or any(part in name for part in family.inert_parts)
+        )
+        self.unused = weights.unused
         self._recorded = Recorded(self._record)
+
+    def _padding(self, keys: Keys, positions: int) -> tuple[int | None, int]:
+        """An id that has no place in a text, and the position of its first id."""
+        padding = self.family.padding
+        if padding is None:
+            return None, 0
+        chosen = padding if isinstance(padding, int) else keys.get(padding[0], int, padding[1])
+        if not 0 <= chosen <= positions - 2:
+            raise FileError(
+                f"{keys.where}: pad_token_id: expected 0 to {positions - 2}, got {chosen}"
+            )
+        return chosen, chosen + 1
+
+    def _read_embeddings(self, weights: Weights, keys: Keys, prefix: str, positions: int) -> None:
+        family, sizes = self.family, self.sizes
+        width = keys.size(*family.width) if family.width else sizes.width
+        names = [prefix + name for name in family.embedding]
+        self.embedding = weights.embedding(names, self.n_token, width)
+        self.positions = None
+        if family.positions:
+            self.positions = weights.matrix(prefix + family.positions, positions, width)
+        self.added = []
+        for added in family.added:
+            table = weights.matrix(prefix + added.name, keys.size(*added.count), width)
+            self.added += [table.slice(0, 0, 1)] * added.times
+        self.norm = None
+        if family.norm:
+            narrow = sizes._replace(width=width)
+            bias = is_on(keys, family.layer.norm_bias)
+            self.norm = norm_of(weights, prefix + family.norm, narrow, family.layer.rms, bias)
+        self.widen = None
+        if family.widen:
+            self.widen = weights.linear(prefix + family.widen, sizes.width, width)
 
     def add(self, graph: Graph, ids: Tensor, lengths: Tensor) -> Tensor:
         """The last rows [batch][rows][width]."""
-        raise NotImplementedError
+        plan, family = graph.plan, self.family
+        x = graph.gather(self.embedding, ids, scale=family.scale)
+        for row in self.added:  # texts, no pairs: type 0
+            plan.add(x, row, x)
+        if self.positions:
+            plan.add(x, self.positions.slice(0, self.first_position, graph.rows), x)
+        if self.norm:
+            plan.norm(x, x, **self.norm)
+        if self.widen:
+            x = graph.linear(x, self.widen)
+        each: Sequence[dict[str, Any]] = self.options
+        if self.biases:
+            each = self.biases.masks(self.device, graph.rows, self.n_layer)
+        options = {} if family.attention_scale is None else {"scale": family.attention_scale}
+        return self.layers.add(graph, x, each, kv_length=lengths, **options)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, cut to max_length, by the model's tokenizer (package tokenizers)."""
@@ -178,146 +285,10 @@ class Encoder:
                 raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
         if self.padding in ids:
             raise InvalidError(f"{what}: {self.padding} is the id of padding, which has no place")
+        if self.masked in ids:
+            assert self.family.masked
+            raise UnsupportedError(
+                f"{what}: {self.masked} is the id of masks, by whose count {self.family.masked[1]}"
+                " scales the others: not supported"
+            )
         return ids
-
-
-def activation_of(keys: Keys, key: str, name: str) -> str:
-    """What Plan.activation calls an activation of config.json."""
-    if name not in ACTIVATIONS:
-        raise UnsupportedError(
-            f"{keys.where}: {key} {shown(keys.values.get(key))} is not supported"
-        )
-    return ACTIVATIONS[name]
-
-
-# ---- sentence-transformers ----------------------------------------------------------------------
-
-# The modules of a model by their class, in their order; their packages differ by version.
-_PARTS = ("Transformer", "Pooling", "Normalize")
-_MODES = {
-    "mean": "mean",
-    "cls": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-}
-_LONGEST = 2**24  # beyond it a length that a tokenizer states is none
-
-
-def _modules_of(folder: str) -> dict[str, str]:
-    """The folder of each module in modules.json by its class; {} where there is no such file."""
-    path = os.path.join(folder, "modules.json")
-    if not os.path.isfile(path):
-        return {}
-    found: dict[str, str] = {}
-    for module in read_json_file(path, list):
-        kind = module.get("type") if isinstance(module, dict) else None
-        name = kind.rpartition(".")[2] if isinstance(kind, str) else ""
-        if name not in _PARTS or not kind.startswith("sentence_transformers."):
-            raise UnsupportedError(f"{path}: {shown(kind)} is not supported")
-        if name in found or any(_PARTS.index(name) < _PARTS.index(other) for other in found):
-            raise UnsupportedError(f"{path}: {shown(kind)} is not supported in this place")
-        place = module.get("path")
-        inside = isinstance(place, str) and os.path.basename(place) == place
-        if not inside or place in (".", "..") or (not place and name != "Transformer"):
-            raise FileError(f"{path}: expected the name of a folder beside it, got {shown(place)}")
-        found[name] = os.path.join(folder, place) if place else folder
-    if "Pooling" not in found:
-        raise UnsupportedError(f"{path}: a model without Pooling is not supported")
-    return found
-
-
-def model_folder(folder: str) -> str:
-    """Where a folder of sentence-transformers has the files of the model itself."""
-    if os.path.isfile(os.path.join(folder, "config.json")):
-        return folder
-    return _modules_of(folder).get("Transformer", folder)
-
-
-def _keys_beside(folder: str, name: str) -> Keys | None:
-    path = os.path.join(folder, name)
-    return Keys(read_json_file(path), path) if os.path.isfile(path) else None
-
-
-def _warn_of(keys: Keys) -> None:
-    unknown = sorted(key for key in keys.left if keys.values[key] not in (None, {}, [], "", False))
-    if unknown:
-        warnings.warn(
-            f"{keys.where}: it is not known what {', '.join(map(shown, unknown))} would change:"
-            " computed without",
-            stacklevel=5,
-        )
-
-
-def pooling_of(folder: str) -> Pooling:
-    """As modules.json and the files it names say; without one, the mean, normalised."""
-    modules = _modules_of(folder)
-    place = modules.get("Transformer", folder)
-    most = _stated_length(place)
-    if not modules:
-        return Pooling(max_length=most)
-    chosen = _pooling_kind(modules["Pooling"])
-    keys = _keys_beside(place, "sentence_bert_config.json")
-    if keys:
-        if keys.values.get("max_seq_length") is not None:
-            most = keys.size("max_seq_length")
-        keys.left.discard("max_seq_length")
-        keys.only("do_lower_case", False)  # the tokenizer does what it does
-        keys.only("transformer_task", "feature-extraction")
-        keys.only("module_output_name", "token_embeddings")
-        _check_modality(keys)
-        _warn_of(keys)
-    keys = _keys_beside(folder, "config_sentence_transformers.json")
-    if keys:
-        keys.only("default_prompt_name")
-        keys.only("model_type", "SentenceTransformer")
-    keys = _keys_beside(modules["Normalize"], "config.json") if "Normalize" in modules else None
-    if keys:
-        for key in ("module_input_name", "module_output_name"):
-            keys.only(key, "sentence_embedding")
-        _warn_of(keys)
-    return Pooling(chosen, "Normalize" in modules, most)
-
-
-def _check_modality(keys: Keys) -> None:
-    """Texts go through `forward`, whose last rows are pooled."""
-    given = keys.get("modality_config", dict, {})
-    for modality, how in given.items():
-        if modality != "text":
-            continue  # other inputs than texts cannot be given here
-        inner = Keys(how if isinstance(how, dict) else {"method": how}, f"{keys.where}: {modality}")
-        inner.only("method", "forward")
-        inner.only("method_output_name", "last_hidden_state")
-        _warn_of(inner)
-
-
-def _stated_length(folder: str) -> int | None:
-    """The ids of a text by tokenizer_config.json; None where it has no limit."""
-    keys = _keys_beside(folder, "tokenizer_config.json")
-    value = keys.get("model_max_length", (int, float)) if keys else None
-    if value is None or value > _LONGEST:
-        return None
-    assert keys
-    if not value >= 1 or value != int(value):
-        raise FileError(
-            f"{keys.where}: model_max_length: expected a whole number from 1, got {shown(value)}"
-        )
-    return int(value)
-
-
-def _pooling_kind(place: str) -> str:
-    """By one key pooling_mode, or by a key of each mode that is true or false."""
-    where = os.path.join(place, "config.json")
-    keys = Keys(read_json_file(where), where)
-    old = [
-        key for key in keys.values if key.startswith("pooling_mode_") and keys.get(key, bool, False)
-    ]
-    mode = keys.get("pooling_mode", (str, list), [])
-    new = mode if isinstance(mode, list) else [mode]
-    kinds = [_MODES.get(x) if isinstance(x, str) else None for x in (*old, *new)]
-    if None in kinds or len(set(kinds)) != 1:
-        raise UnsupportedError(f"{where}: pooling by {shown([*old, *new])} is not supported")
-    for key in ("word_embedding_dimension", "embedding_dimension"):
-        keys.get(key, int)
-    keys.get("include_prompt", bool)  # there are no prompts
-    _warn_of(keys)
-    return str(kinds[0])

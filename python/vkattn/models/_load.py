@@ -10,22 +10,21 @@ from .._config import read_json_file, shown
 from .._device import Device, pick_device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
-from ._bert import MODEL_TYPES as BERT_TYPES
-from ._bert import Bert
 from ._causal import Causal
 from ._decoder import Decoder
 from ._design import ARCHITECTURES, design_of_config, design_of_gguf
-from ._encoder import Encoder, model_folder, pooling_of
+from ._encoder import Encoder
+from ._encoder_families import FAMILIES as TEXTS
+from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
-from ._modernbert import ModernBert
+from ._pooling import model_folder, pooling_of
 from ._source import FolderWeights, GGUFWeights, Keys
-from ._t5 import T5Encoder
 from ._text import Text, stop_ids_of
 from ._vision import CLIP, VIT, Clip, ViT
 from ._whisper import MODEL_TYPE as WHISPER
 from ._whisper import Whisper
 
-ENCODERS = (*BERT_TYPES, "modernbert", "t5", VIT, CLIP)
+ENCODERS = (*TEXTS, VIT, CLIP)
 Model = Union[Decoder, Encoder, Whisper, ViT, Clip]
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
@@ -107,9 +106,10 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
     known = (*FAMILIES, WHISPER, *ENCODERS)
-    if kind in MISSING:
+    if kind in (*MISSING, *REFUSED):
         raise UnsupportedError(
-            f"{where}: model_type {shown(kind)} is not supported, for want of {MISSING[kind]}"
+            f"{where}: model_type {shown(kind)} is not supported, for want of"
+            f" {MISSING.get(kind) or REFUSED[kind]}"
         )
     if kind not in known:
         raise UnsupportedError(
@@ -134,11 +134,8 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             model = ViT(weights, keys)
         elif kind == CLIP:
             model = Clip(weights, keys, text)
-        elif kind in ("modernbert", "t5"):
-            made = ModernBert if kind == "modernbert" else T5Encoder
-            model = made(weights, keys, pooling_of(whole), text)
         else:
-            model = Bert(weights, keys, kind, pooling_of(whole), text)
+            model = Encoder(weights, keys, str(kind), pooling_of(whole), text)
     finally:
         weights.progress.close()
     unknown = sorted(key for key in keys.left if key.rpartition(".")[2] not in _INERT)

@@ -194,12 +194,13 @@ class Weights:
         return self.device.tensor(self._floats(name)[0])
 
     def layer_norm(self, name: str, size: int, epsilon: float) -> dict[str, Any]:
-        """Arguments of Plan.norm."""
+        """Arguments of Plan.norm. Files that were made from TensorFlow's have gamma and beta."""
+        old = f"{name}.gamma" in self
         return {
             "kind": "layer",
             "epsilon": epsilon,
-            "weight": self.vector(f"{name}.weight", size),
-            "bias": self.vector(f"{name}.bias", size),
+            "weight": self.vector(f"{name}.{'gamma' if old else 'weight'}", size),
+            "bias": self.vector(f"{name}.{'beta' if old else 'bias'}", size),
         }
 
     def vector(self, name: str, size: int) -> Tensor:

@@ -11,8 +11,9 @@ from .._device import Tensor
 from .._errors import FileError, InvalidError
 from .._numbers import whole as whole_number
 from .._numbers import wholes
-from ._encoder import AT_ONCE, ROWS, activation_of
+from ._encoder import AT_ONCE, ROWS
 from ._graph import TIMEOUT, Graph, Linear, Recorded
+from ._layers import activation_of
 from ._source import FolderWeights, Keys, Weights
 from ._text import Text, check_texts
 

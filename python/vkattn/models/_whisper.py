@@ -10,8 +10,8 @@ import numpy as np
 from .._device import Tensor
 from .._errors import FileError, InvalidError
 from ._decoder import Decoder, Inputs
-from ._encoder import activation_of
 from ._graph import TIMEOUT, Graph, Linear, Recorded
+from ._layers import activation_of
 from ._source import Keys, Weights
 from ._text import Text, TextStream
 
