@@ -3,7 +3,7 @@ of them, which families_encoders.json keeps for where there is no transformers.
 
     python families_encoders.py [NAME...]    writes that file anew, or these of it, by transformers
 
-A family is a row of TEXTS or IMAGES: what its config.json says beyond the sizes that all share.
+A family is a row of a table: what its config.json says beyond the sizes that all share.
 """
 
 import json
@@ -99,10 +99,39 @@ TEXTS = {
     "mt5": (T5, T5_SOLE),
     "umt5": ({**T5, "feed_forward_proj": "gated-silu"}, T5_SOLE),
 }
+VIT = {
+    **{key: BERT[key] for key in list(BERT)[:4]},
+    "image_size": 12,
+    "patch_size": 4,
+    "num_labels": 3,
+}
+DINO = {**{key: x for key, x in VIT.items() if key != "intermediate_size"}, "mlp_ratio": 2}
+IMAGE = "AutoModelForImageClassification"
+IMAGES = {
+    "vit": (VIT, IMAGE),
+    "deit": (VIT, "DeiTForImageClassification"),
+    "deit with a teacher": (VIT, "DeiTForImageClassificationWithTeacher"),
+    "dinov2": (DINO, IMAGE),
+    "dinov2 gated": ({**DINO, "use_swiglu_ffn": True, "qkv_bias": False}, IMAGE),
+}
+_TEXT = {**BERT, "max_position_embeddings": 40, "bos_token_id": 1, "eos_token_id": 2}
+PAIRS = {
+    "clip": ({"text_config": _TEXT, "vision_config": VIT, "projection_dim": 24}, "CLIPModel"),
+    "siglip": (
+        {
+            "text_config": {**_TEXT, "projection_size": 24},
+            "vision_config": {**VIT, "hidden_size": 24},
+        },
+        "SiglipModel",
+    ),
+}
+ALL = {**TEXTS, **IMAGES, **PAIRS}
+PIXELS = np.random.default_rng(4).standard_normal((2, 3, 12, 12)).astype(np.float32)
+ENDED = [[1, *ids[:30], 2] for ids in ([5, 17, 3], IDS[5:], [9] * 33)]  # texts of pairs
 
 
 def config_of(name):
-    return {"model_type": name.split()[0], **TEXTS[name][0]}
+    return {"model_type": name.split()[0], **ALL[name][0]}
 
 
 def weights_of(shapes):
@@ -171,7 +200,9 @@ def saved_shapes(name, folder):
 
     config = transformers.AutoConfig.for_model(**config_of(name))
     torch.manual_seed(0)
-    getattr(transformers, TEXTS[name][1]).from_config(config).save_pretrained(folder)
+    made = getattr(transformers, ALL[name][1])
+    their = made.from_config(config) if ALL[name][1].startswith("Auto") else made(config)
+    their.save_pretrained(folder)
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "np") as file:
@@ -182,38 +213,63 @@ def saved_shapes(name, folder):
     return shapes
 
 
-def rows_of(name, folder):
-    """The last rows of each text by transformers."""
+def theirs(name, folder):
+    """What `ours` gives, by transformers."""
     import torch
     import transformers
 
-    auto = TEXTS[name][1] if TEXTS[name][1] == T5_SOLE else SOLE
-    their, info = getattr(transformers, auto).from_pretrained(
+    auto = SOLE if ALL[name][1] == MASKED else ALL[name][1]
+    model, info = getattr(transformers, auto).from_pretrained(
         folder, attn_implementation="eager", output_loading_info=True
     )
-    # Heads and poolers apart, every tensor of theirs is of the file.
+    # Poolers apart, every tensor of theirs is of the file.
     assert not [x for x in info["missing_keys"] if "pooler" not in x], info
+    model = model.eval()
     with torch.no_grad():
-        return [
-            their.eval()(torch.tensor([ids])).last_hidden_state[0].double().numpy()
-            for ids in TEXTS_OF_IDS
-        ]
+        if name in TEXTS:
+            rows = [model(torch.tensor([x])).last_hidden_state[0].numpy() for x in TEXTS_OF_IDS]
+            return {"vectors": np.array([tiny.embedding(x.astype(float)) for x in rows])}
+        pixels = torch.tensor(PIXELS)
+        if name in IMAGES:
+            rows = model.base_model(pixels).last_hidden_state
+            return {"rows": rows.numpy(), "logits": model(pixels).logits.numpy()}
+        said = [model(input_ids=torch.tensor([x]), pixel_values=pixels) for x in ENDED]
+        return {
+            "images": said[0].image_embeds.numpy(),
+            "texts": np.array([x.text_embeds[0].numpy() for x in said]),
+            "logits": np.concatenate([x.logits_per_image.numpy() for x in said], 1),
+        }
+
+
+def ours(name, model):
+    if name in TEXTS:
+        return {"vectors": model.embed(TEXTS_OF_IDS)}
+    if name in IMAGES:
+        return {"rows": model.encode(PIXELS), "logits": model.logits(PIXELS)}
+    images, texts = model.embed_images(PIXELS), model.embed_texts(ENDED)
+    return {"images": images, "texts": texts, "logits": model.scale * images @ texts.T + model.bias}
+
+
+def kept(results):
+    """The first numbers of each vector, and of the first rows."""
+    return {key: x[..., :KEPT] if x.ndim == 2 else x[:, :2, :KEPT] for key, x in results.items()}
 
 
 def write(names):
     found = stored() if STORED.exists() else {}
-    for name in names or TEXTS:
+    for name in names or ALL:
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place)
             shapes = saved_shapes(name, folder)
             (folder / "model.safetensors").unlink()
             tiny.write_folder(folder / "w", config_of(name), weights_of(shapes))
-            vectors = [tiny.embedding(rows)[:KEPT] for rows in rows_of(name, folder / "w")]
-        kept = packed(shapes)
-        assert unpacked(kept) == shapes, name
-        found[name] = {"tensors": kept, "vectors": np.round(vectors, 7).tolist()}
+            results = kept(theirs(name, folder / "w"))
+        names = packed(shapes)
+        assert unpacked(names) == shapes, name
+        numbers = {key: np.round(x.astype(float), 7).tolist() for key, x in results.items()}
+        found[name] = {"tensors": names, **numbers}
         print(name, len(shapes), flush=True)
-    lines = [f"{json.dumps(key)}: {json.dumps(found[key], separators=(',', ':'))}" for key in found]
+    lines = [f"{json.dumps(key)}: {json.dumps(found[key], separators=(',', ':'))}" for key in ALL]
     STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

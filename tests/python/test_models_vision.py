@@ -265,7 +265,7 @@ TEXTS = [
 def test_vit(vit, images):
     model, tensors, _ = vit
     assert model.unused == [] and model.labels == ["cat", "dog", "fish"]
-    assert all(len(block.qkv) == 1 for block in model.tower.blocks)
+    assert all(len(block.qkv) == 1 for block in model.encoder.layers.blocks)
     want = np.array([vit_rows(tensors, x) for x in images])
     got = model.encode(images)
     assert got.shape == (5, 1 + PATCHES, WIDTH)

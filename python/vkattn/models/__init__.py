@@ -15,12 +15,10 @@
 | llama, mistral, phi3, qwen2, qwen3 | `Decoder`, also of GGUF files | SmolLM2 |
 | gpt2 | `Decoder` | IgLM |
 | gpt_neox and others, see docs/models.md | `Decoder` | random weights |
-| bert, roberta, xlm-roberta, distilbert, albert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
-| modernbert | `ModernBert`, the same | random weights |
+| bert and 20 kin, such as roberta, modernbert, t5 | `Encoder`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
 | whisper | `Whisper`: sound in, ids out | random weights |
-| vit | `ViT`: images in, rows or logits out | random weights |
-| clip | `Clip`: vectors of images and texts | random weights |
-| t5 | `T5Encoder`, the same; nothing of a decoder | random weights |
+| vit, deit, dinov2 | `ViT`: images in, rows or logits out | random weights |
+| clip, siglip | `Clip`: vectors of images and texts | random weights |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
 weights stay as they are. What a model has and this package does not know is refused with a
@@ -28,10 +26,11 @@ sentence: a type of model, a tensor, a value of a key. Keys of config.json whose
 are named in a warning; tensors that are known to be without effect are listed in `unused`.
 """
 
+from ._clip import Clip
 from ._decoder import Decoder
 from ._encoder import Encoder
 from ._load import load
-from ._vision import Clip, ViT
+from ._vision import ViT
 from ._whisper import Whisper
 
 __all__ = [

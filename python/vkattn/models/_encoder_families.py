@@ -45,7 +45,7 @@ class Family(NamedTuple):
     )
     positions: str = "embeddings.position_embeddings.weight"
     norm: str = "embeddings.LayerNorm"
-    # Of an id that has no place in a text, as positions are counted from behind it on.
+    # An id that has no place in a text, as positions are counted from behind it on.
     padding: Size | None = None
     masked: tuple[str, str] | None = None  # keys of an id that has none either, and of why
     length: tuple[str, int | None] = ("max_position_embeddings", None)

@@ -118,7 +118,7 @@ class Sizes(NamedTuple):
             n_head,
             n_kv_head,
             head_dim,
-            keys.size(words.inner, defaults[3]),
+            keys.size(words.inner, defaults[3]),  # no key: by default
             epsilon,
             known or {"kind": activation_of(keys, words.activation, name)},
             gated,

@@ -11,6 +11,8 @@ from .._device import Device, pick_device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from ._causal import Causal
+from ._clip import FAMILIES as PAIRS
+from ._clip import Clip
 from ._decoder import Decoder
 from ._design import ARCHITECTURES, design_of_config, design_of_gguf
 from ._encoder import Encoder
@@ -20,11 +22,12 @@ from ._families import FAMILIES, MISSING
 from ._pooling import model_folder, pooling_of
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._text import Text, stop_ids_of
-from ._vision import CLIP, VIT, Clip, ViT
+from ._vision import FAMILIES as IMAGES
+from ._vision import ViT
 from ._whisper import MODEL_TYPE as WHISPER
 from ._whisper import Whisper
 
-ENCODERS = (*TEXTS, VIT, CLIP)
+ENCODERS = (*TEXTS, *IMAGES, *PAIRS)
 Model = Union[Decoder, Encoder, Whisper, ViT, Clip]
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
@@ -130,10 +133,10 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             model = Causal(weights, design, stops, text)
         elif kind == WHISPER:
             model = Whisper(weights, keys, stops, text)
-        elif kind == VIT:
-            model = ViT(weights, keys)
-        elif kind == CLIP:
-            model = Clip(weights, keys, text)
+        elif kind in IMAGES:
+            model = ViT(weights, keys, str(kind))
+        elif kind in PAIRS:
+            model = Clip(weights, keys, str(kind), text)
         else:
             model = Encoder(weights, keys, str(kind), pooling_of(whole), text)
     finally:

@@ -78,6 +78,9 @@ class Weights:
         """As float32."""
         raise NotImplementedError
 
+    def rank(self, name: str) -> int:
+        return len(self._shape(name))
+
     def _take(self, name: str, shape: tuple[int, ...]) -> None:
         if name not in self.names:
             raise InvalidError(f"{self.path}: there is no tensor {name}")
