@@ -1,5 +1,5 @@
-"""Tiny encoders by model_type, with weights that names and a seed make, and what transformers computes
-of them, which families_encoders.json keeps for where there is no transformers.
+"""Tiny encoders by model_type, with weights that names and a seed make, and what transformers
+computes of them, which families_encoders.json keeps for where there is no transformers.
 
     python families_encoders.py [NAME...]    writes that file anew, or these of it, by transformers
 
@@ -54,7 +54,10 @@ TEXTS = {
         MASKED,
     ),
     "albert": ({**BERT, "embedding_size": 12, "num_hidden_groups": 2}, MASKED),
-    "modernbert": ({**BERT, "local_attention": 6, "num_hidden_layers": 4, "pad_token_id": 0}, MASKED),
+    "modernbert": (
+        {**BERT, "local_attention": 6, "num_hidden_layers": 4, "pad_token_id": 0},
+        MASKED,
+    ),
     "t5": (T5, T5_SOLE),
     "camembert": (BERT, MASKED),
     "data2vec-text": (BERT, MASKED),
@@ -76,7 +79,10 @@ TEXTS = {
         MASKED,
     ),
     "mpnet": (BERT, MASKED),
-    "nomic_bert": ({**BERT, "rope_parameters": {"rope_type": "default", "rope_theta": 700}}, MASKED),
+    "nomic_bert": (
+        {**BERT, "rope_parameters": {"rope_type": "default", "rope_theta": 700}},
+        MASKED,
+    ),
     "esm": (
         {
             **BERT,
@@ -150,8 +156,8 @@ def weights_of(shapes):
 
 
 def packed(shapes):
-    """Names with {n} for the numbers 0 to n - 1 of layers that all have the tensor, and with * for a
-    weight and its bias."""
+    """Names with {n} for the numbers 0 to n - 1 of layers that all have the tensor, and with * for
+    a weight and its bias."""
     kept, done = {}, set()
     for name, shape in sorted(shapes.items()):
         if name in done:
@@ -179,10 +185,14 @@ def unpacked(kept):
         for i in range(int(count) if brace else 1):
             whole = f"{before}{i}{after}" if brace else name
             part = whole.removesuffix("*")
-            shapes.update({whole: tuple(shape)} if part == whole else {
-                f"{part}weight": tuple(shape),
-                f"{part}bias": tuple(shape[:1]),
-            })
+            shapes.update(
+                {whole: tuple(shape)}
+                if part == whole
+                else {
+                    f"{part}weight": tuple(shape),
+                    f"{part}bias": tuple(shape[:1]),
+                }
+            )
     return shapes
 
 

@@ -1,5 +1,5 @@
-"""Encoders of each family against what transformers computes: numbers that are kept, and where it is
-installed all of them."""
+"""Encoders of each family against what transformers computes: numbers that are kept, and where it
+is installed all of them."""
 
 import pathlib
 import re
@@ -38,7 +38,11 @@ def made(device, tmp_path_factory):
 
 def test_all_of_them():
     """Each family has a row here."""
-    for rows, known in ((families.TEXTS, TEXTS), (families.IMAGES, IMAGES), (families.PAIRS, PAIRS)):
+    for rows, known in (
+        (families.TEXTS, TEXTS),
+        (families.IMAGES, IMAGES),
+        (families.PAIRS, PAIRS),
+    ):
         assert {name.split()[0] for name in rows} == set(known)
     assert set(STORED) == set(families.ALL)
     assert families.STORED.stat().st_size < 60000
@@ -87,7 +91,11 @@ def test_transformers(made, device, tmp_path, name):
     "name, change, sentence",
     [
         ("mpnet", {"relative_attention_num_buckets": 16}, "num_buckets 16 is not supported"),
-        ("camembert", {"position_embedding_type": "relative_key"}, "type 'relative_key' is not supp"),
+        (
+            "camembert",
+            {"position_embedding_type": "relative_key"},
+            "type 'relative_key' is not supp",
+        ),
         ("electra", {"is_decoder": True}, "is_decoder True is not supported"),
         ("electra", {"embedding_size": 16}, r"expected \[96, 16\], got \[96, 12\]"),
         ("megatron-bert", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
@@ -102,17 +110,33 @@ def test_transformers(made, device, tmp_path, name):
         ("eurobert", {"num_key_value_heads": 3}, "num_key_value_heads: 3 do not divide 4"),
         ("eurobert", {"attention_bias": True}, "there is no tensor model.layers.0.*q_proj.bias"),
         ("eurobert", {"head_dim": 16}, r"q_proj.weight: expected \[64, 32\], got \[32, 32\]"),
-        ("esm", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
+        (
+            "esm",
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type 'relative_key'",
+        ),
         ("esm", {"hidden_act": "relu"}, "hidden_act 'relu' is not supported"),
         ("esm", {"is_folding_model": True}, "is_folding_model True is not supported"),
         ("esm with positions", {"pad_token_id": None}, "there is no pad_token_id"),
-        ("esm with positions", {"emb_layer_norm_before": None}, "embeddings.layer_norm.* is not known"),
-        ("layoutlm", {"max_2d_position_embeddings": None}, r"expected \[1024, 32\], got \[20, 32\]"),
+        (
+            "esm with positions",
+            {"emb_layer_norm_before": None},
+            "embeddings.layer_norm.* is not known",
+        ),
+        (
+            "layoutlm",
+            {"max_2d_position_embeddings": None},
+            r"expected \[1024, 32\], got \[20, 32\]",
+        ),
         ("umt5", {"relative_attention_num_buckets": 6}, "6 relative_attention_num_buckets"),
         ("dinov2", {"use_swiglu_ffn": True}, "there is no tensor dinov2.*weights_in.weight"),
         ("dinov2", {"mlp_ratio": 0}, "mlp_ratio: expected a positive number"),
         ("deit", {"patch_size": 5}, "patch_size: 5 does not divide 12"),
-        ("siglip", {"vision_config": {"vision_use_head": False}}, "vision_use_head False is not supp"),
+        (
+            "siglip",
+            {"vision_config": {"vision_use_head": False}},
+            "vision_use_head False is not supp",
+        ),
         ("bert", {"model_type": "deberta-v2"}, "deberta-v2' is not supported, for want of .*disentangled"),
         ("bert", {"model_type": "longformer"}, "longformer' is not supported, for want of windows"),
     ],
@@ -139,8 +163,13 @@ def test_no_tensor_too_many(made, device, tmp_path, name):
 
 
 def test_ids_without_a_place(made):
-    """Padding where positions are counted from behind it, and masks that scale what is beside them."""
-    for name, padding in (("camembert", 1), ("mpnet", 1), ("xlm-roberta", 0), ("esm with positions", 1)):
+    """Padding where positions are counted from behind it, and masks that scale the others."""
+    for name, padding in (
+        ("camembert", 1),
+        ("mpnet", 1),
+        ("xlm-roberta", 0),
+        ("esm with positions", 1),
+    ):
         model = made(name)[1]
         assert model.max_length == 47 - padding
         with pytest.raises(vkattn.InvalidError, match=f"{padding} is the id of padding"):
@@ -149,6 +178,29 @@ def test_ids_without_a_place(made):
     model.embed([[5, 1, 7]])  # positions turn, and 1 is an id as others
     with pytest.raises(vkattn.UnsupportedError, match="90 is the id of masks.*token_dropout"):
         model.embed([[5, 90]])
+
+
+@pytest.mark.parametrize("name", ["bert", "esm", "eurobert", "modernbert", "xmod", "t5"])
+def test_packed(made, monkeypatch, name):
+    """Texts stand end to end, and give what each gives alone: 20 of 608 ids are 608 rows."""
+    model = made(name)[1]
+    rng = np.random.default_rng(5)
+    lengths = rng.permutation([*range(21, 40), 38])
+    texts = [rng.integers(2, 90, n).tolist() for n in lengths]
+    assert sum(lengths) == 608
+    gather, rows = vkattn.Plan.gather, []
+
+    def noted(plan, table, ids, *arguments, **options):
+        if table is model.embedding:
+            rows.append(ids.shape)
+        return gather(plan, table, ids, *arguments, **options)
+
+    monkeypatch.setattr(vkattn.Plan, "gather", noted)
+    got = model.embed(texts)
+    assert rows == ([(16, 64), (16, 32)] if name == "t5" else [(1, 608)])
+    alone = np.array([model.embed([text])[0] for text in texts])
+    assert np.array_equal(got, alone)
+    assert np.array_equal(model.embed(texts[::-1], at_once=7)[::-1], alone)
 
 
 def test_siglip_of_a_str(made, monkeypatch):

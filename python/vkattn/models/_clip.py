@@ -117,7 +117,9 @@ class _Query:
         probe = self.probe.strided(0, (batch, 1, width), (0, 0, 1))
         q, context = graph.linear(probe, self.q), graph.device.empty((batch, 1, width))
         k, v = graph.split(graph.linear(rows, self.kv), width, width)
-        one = [x.reshape(batch, 1, n_head, width // n_head).permute(0, 2, 1, 3) for x in (q, context)]
+        one = [
+            x.reshape(batch, 1, n_head, width // n_head).permute(0, 2, 1, 3) for x in (q, context)
+        ]
         plan.attention(one[0], graph.heads(k, n_head), graph.heads(v, n_head), one[1])
         x = graph.linear(context, self.o).reshape(batch, width)
         y = graph.device.empty((batch, width))
@@ -180,9 +182,7 @@ class Clip:
         )
         self.word_layers = Layers(weights, keys, at, _LAYER, sizes)
         self.word_norm = norm_of(weights, f"{at}final_layer_norm", sizes, False, True)
-        self.word_head = weights.linear(
-            family.head, self.width, sizes.width, bias=family.head_bias
-        )
+        self.word_head = weights.linear(family.head, self.width, sizes.width, bias=family.head_bias)
 
     def _record_images(self, batch: int) -> Recording:
         graph = Graph(self.device, batch, self.encoder.n_row)

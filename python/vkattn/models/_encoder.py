@@ -17,12 +17,15 @@ from ._source import Keys, Weights
 from ._text import Text, check_texts
 
 AT_ONCE = 16
+PACKED_AT_ONCE = 64
 ROWS = 32  # lengths of a batch are rounded up to them
+MOST_ROWS = 8192  # of texts that are packed, if they are several
+MANY = 128  # rows of a text that kernels of packed texts are chosen for
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
 
 
 class _Recording:
-    """Up to `batch` texts of up to `rows` ids: their vectors, or the attention weights of layers."""
+    """Up to `batch` texts of up to `rows` ids: vectors, or the attention weights of layers."""
 
     def __init__(self, model: Encoder, batch: int, rows: int, layers: Sequence[int]) -> None:
         device = model.device
@@ -58,6 +61,57 @@ class _Recording:
         self.plan.run(timeout)
 
 
+class _Packed:
+    """Up to `batch` texts of up to `longest` ids, one after the other in `rows` rows: vectors."""
+
+    def __init__(self, model: Encoder, batch: int, rows: int, longest: int) -> None:
+        device, width = model.device, model.width
+        graph = Graph(device, 1, rows, whole_n_q=MANY)
+        self.plan = graph.plan
+        self.ids = device.empty((1, rows), "i32")
+        self.positions = device.empty((1, rows), "i32")  # of each row in its text
+        self.starts = device.empty((batch + 1,), "i32")
+        hidden = model.add(graph, self.ids, packed=(self.starts, self.positions))
+        # Means of rows that a text has at the same places in any batch, for the same bits.
+        mean = model.pooling.kind == "mean"
+        self.places = device.empty((batch, longest if mean else 1), "i32")
+        self.lengths = device.empty((batch,), "i32")
+        chosen = graph.gather(hidden.reshape(rows, width), self.places)
+        self.output = device.empty((batch, width)) if mean else chosen.reshape(batch, width)
+        if mean:
+            self.plan.pool(chosen, self.output, lengths=self.lengths)
+        if model.pooling.normalised:
+            graph.unit(self.output)
+        self.plan.finish()
+
+    def run(self, texts: Sequence[Sequence[int]], timeout: float) -> None:
+        batch, longest = self.places.shape
+        lengths = np.zeros(batch, np.int32)
+        lengths[: len(texts)] = [len(text) for text in texts]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        ids, positions = np.full((2, *self.ids.shape), -1, np.int32)
+        count = starts[-1]
+        ids[0, :count] = np.concatenate(texts)
+        positions[0, :count] = np.concatenate([range(len(text)) for text in texts])
+        column = np.arange(longest, dtype=np.int32)
+        places = np.where(column < lengths[:, None], starts[:-1, None] + column, -1)
+        for tensor, values in (
+            (self.ids, ids),
+            (self.positions, positions),
+            (self.starts, starts),
+            (self.places, places.astype(np.int32)),
+            (self.lengths, lengths),
+        ):
+            tensor.write(values)
+        self.plan.run(timeout)
+
+
+def packed_rows(count: int) -> int:
+    """Rows of a plan for so many: up to a sixteenth more, so that few sizes are recorded."""
+    step = max(ROWS, 2 ** (count.bit_length() - 1) // 16)
+    return -(-count // step) * step
+
+
 def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
     """The bias of key j for query i is that of bucket [i][j]: half are for keys after the query;
     each near distance has its own, and further ones share them by their logarithm up to `most`."""
@@ -84,7 +138,9 @@ class _Biases:
                 f"{keys.where}: {self.count} relative_attention_num_buckets up to"
                 f" {self.furthest} are not supported"
             )
-        layers = [family.layer.at.format(i) for i in range(sizes.n_layer)] if relative.each else [""]
+        layers = (
+            [family.layer.at.format(i) for i in range(sizes.n_layer)] if relative.each else [""]
+        )
         self.tables = [
             weights.matrix(f"{prefix}{at}{relative.name}", self.count, sizes.n_head)
             .read()
@@ -103,8 +159,8 @@ class _Biases:
 
 
 class Encoder:
-    """An encoder of texts: a model of one of FAMILIES, alone or below a head of training, or a folder
-    of sentence-transformers. See `vkattn.models.load`."""
+    """An encoder of texts of one of FAMILIES, alone or below a head of training, or a folder of
+    sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(
         self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
@@ -136,8 +192,10 @@ class Encoder:
         self.n_layer = len(self.layers.blocks)
         self.biases = _Biases(weights, keys, prefix, family, sizes) if family.relative else None
         weights.finish(
-            lambda name: name.removeprefix(prefix).startswith(family.inert)
-            or any(part in name for part in family.inert_parts)
+            lambda name: (
+                name.removeprefix(prefix).startswith(family.inert)
+                or any(part in name for part in family.inert_parts)
+            )
         )
         self.unused = weights.unused
         self._recorded = Recorded(self._record)
@@ -164,7 +222,7 @@ class Encoder:
             self.positions = weights.matrix(prefix + family.positions, positions, width)
         self.added = []
         for added in family.added:
-            table = weights.matrix(prefix + added.name, keys.size(*added.count), width)
+            table = weights.matrix(prefix + added.name, keys.size(*added.rows), width)
             self.added += [table.slice(0, 0, 1)] * added.times
         self.norm = None
         if family.norm:
@@ -175,14 +233,24 @@ class Encoder:
         if family.widen:
             self.widen = weights.linear(prefix + family.widen, sizes.width, width)
 
-    def add(self, graph: Graph, ids: Tensor, lengths: Tensor) -> Tensor:
-        """The last rows [batch][rows][width]."""
+    def add(
+        self,
+        graph: Graph,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        packed: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """The last rows [batch][rows][width] of texts that have an element of the batch each, up to
+        their lengths; or that are packed: where they start and the last one ends, and positions."""
         plan, family = graph.plan, self.family
         x = graph.gather(self.embedding, ids, scale=family.scale)
         for row in self.added:  # texts, no pairs: type 0
             plan.add(x, row, x)
         if self.positions:
-            plan.add(x, self.positions.slice(0, self.first_position, graph.rows), x)
+            table = self.positions
+            table = table.slice(0, self.first_position, table.shape[0] - self.first_position)
+            rows = graph.gather(table, packed[1]) if packed else table.slice(0, 0, graph.rows)
+            plan.add(x, rows, x)
         if self.norm:
             plan.norm(x, x, **self.norm)
         if self.widen:
@@ -191,6 +259,9 @@ class Encoder:
         if self.biases:
             each = self.biases.masks(self.device, graph.rows, self.n_layer)
         options = {} if family.attention_scale is None else {"scale": family.attention_scale}
+        if packed:
+            starts, positions = packed
+            return self.layers.add(graph, x, each, positions, ragged=(starts, starts), **options)
         return self.layers.add(graph, x, each, kv_length=lengths, **options)
 
     def encode(self, text: str) -> list[int]:
@@ -201,18 +272,25 @@ class Encoder:
         self,
         texts: Sequence[str] | Sequence[Sequence[int]],
         *,
-        at_once: int = AT_ONCE,
+        at_once: int | None = None,
         timeout: float = TIMEOUT,
     ) -> np.ndarray:
         """A float32 vector of each text [n][width]: the mean of the last rows, of length 1, or what
         the folder of a sentence-transformer says.
 
         A text is a str, cut to max_length ids, or ids with those that begin and end a text, of
-        which there may be up to max_length. at_once: texts of a run.
+        which there may be up to max_length. at_once: texts of a run, by default up to 64 that stand
+        one after the other without a row between them; or 16 of a model with biases of distances,
+        in as many rows as the longest has.
         """
         ids = self._all_ids(texts)
         result = np.empty((len(ids), self.width), np.float32)
-        for part, recording in self._runs(ids, at_once, (), timeout):
+        runs: Iterator[tuple[list[int], Any]]
+        if self.biases:
+            runs = self._runs(ids, AT_ONCE if at_once is None else at_once, (), timeout)
+        else:
+            runs = self._packed(ids, PACKED_AT_ONCE if at_once is None else at_once, timeout)
+        for part, recording in runs:
             result[part] = recording.output.read()[: len(part)]
         return result
 
@@ -231,7 +309,9 @@ class Encoder:
         layers: which, counted from 0 and from -1 backwards; all by default.
         """
         ids = self._all_ids(texts)
-        chosen = range(self.n_layer) if layers is None else wholes(layers, "layers", -(2**31), 2**31)
+        chosen = (
+            range(self.n_layer) if layers is None else wholes(layers, "layers", -(2**31), 2**31)
+        )
         for i in chosen:
             if not -self.n_layer <= i < self.n_layer:
                 raise InvalidError(f"layers: the model has {self.n_layer}, got {i}")
@@ -270,8 +350,28 @@ class Encoder:
             recording.run([ids[i] for i in part], timeout)
             yield part, recording
 
-    def _record(self, batch: int, rows: int, layers: tuple[int, ...]) -> _Recording:
-        return _Recording(self, batch, rows, layers)
+    def _packed(
+        self, ids: list[list[int]], at_once: int, timeout: float
+    ) -> Iterator[tuple[list[int], _Packed]]:
+        """Runs texts one after the other: which they were, and what they ran on."""
+        batch = min(whole(at_once, "at_once", 1), len(ids))
+        start = 0
+        while start < len(ids):
+            end, rows = start + 1, len(ids[start])
+            while end < min(start + batch, len(ids)) and rows + len(ids[end]) <= MOST_ROWS:
+                rows += len(ids[end])
+                end += 1
+            texts = ids[start:end]
+            longest = 1 << (max(len(text) for text in texts) - 1).bit_length()
+            recording = self._recorded.get(batch, packed_rows(rows), max(longest, ROWS))
+            recording.run(texts, timeout)
+            yield list(range(start, end)), recording
+            start = end
+
+    def _record(self, batch: int, rows: int, what: int | tuple[int, ...]) -> _Recording | _Packed:
+        """what: the longest of texts that are packed, or the layers whose weights are returned."""
+        made = _Packed if isinstance(what, int) else _Recording
+        return made(self, batch, rows, what)
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
         if isinstance(text, str):

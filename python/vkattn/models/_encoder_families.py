@@ -8,7 +8,7 @@ from .._config import Config, shown
 from .._errors import FileError, UnsupportedError
 from .._options import Rope
 from .._rope import rope_of
-from ._layers import Adapter, Layer, Size, Sizes, Switch, Words, is_on
+from ._layers import Adapter, Layer, Size, Sizes, Words, is_on
 from ._source import Keys, Weights
 
 
@@ -16,7 +16,7 @@ class Added(NamedTuple):
     """A table of embeddings, such as that of types of texts, whose first row each id gets."""
 
     name: str
-    count: tuple[str, int]  # of its rows
+    rows: tuple[str, int]
     times: int = 1
 
 
@@ -28,7 +28,7 @@ class Relative(NamedTuple):
     each: bool = False
 
 
-# The arguments of Plan.attention that the layers do not share, such as windows; () if there are none.
+# Arguments of Plan.attention that layers do not share, such as windows; () if there are none.
 Options = Callable[[Weights, Keys, Sizes, str], Sequence[dict[str, Any]]]
 
 
@@ -132,7 +132,9 @@ def _esm(keys: Keys, family: Family) -> Family:
     """ESM 1b has learnt positions, ESM 2 rotates."""
     kind = keys.get("position_embedding_type", str, "absolute")
     if kind not in ("absolute", "rotary"):
-        raise UnsupportedError(f"{keys.where}: position_embedding_type {shown(kind)} is not supported")
+        raise UnsupportedError(
+            f"{keys.where}: position_embedding_type {shown(kind)} is not supported"
+        )
     if kind == "rotary":
         inert = (*family.inert, family.positions)
         family = family._replace(positions="", padding=None, options=_esm_options, inert=inert)
@@ -282,9 +284,7 @@ FAMILIES = {
     ),
     "megatron-bert": _BERT._replace(
         norm="",
-        layer=Layer(
-            norm_first=True, attn_norm="attention.ln", norm="ln", final_norm="encoder.ln"
-        ),
+        layer=Layer(norm_first=True, attn_norm="attention.ln", norm="ln", final_norm="encoder.ln"),
     ),
     "layoutlm": _BERT._replace(  # as if all boxes were empty
         prefix="layoutlm.",

@@ -33,7 +33,7 @@ def activation_of(keys: Keys, key: str, name: str) -> str:
 
 
 class Adapter(NamedTuple):
-    """Two products with a bottleneck between them, behind the feed-forward part, of one language."""
+    """Two products with a bottleneck between them, behind the feed-forward part, by language."""
 
     at: str
     norm: str  # its own, where adapter_layer_norm says so
@@ -184,9 +184,7 @@ class _Block:
         self.up = weights.linears(names, rows, width, bias=bias)
         self.down = weights.linear(at + layer.down, width, inner, bias=bias)
         self.scales = [weights.vector(at + name, width) for name in layer.scales] or [None, None]
-        self.adapter = (
-            _Adapter(weights, keys, at, layer.adapter, sizes) if layer.adapter else None
-        )
+        self.adapter = _Adapter(weights, keys, at, layer.adapter, sizes) if layer.adapter else None
 
 
 class Layers:
@@ -216,9 +214,15 @@ class Layers:
             self.final_norm = norm_of(weights, prefix + layer.final_norm, sizes, layer.rms, bias)
 
     def add(
-        self, graph: Graph, x: Tensor, each: Sequence[dict[str, Any]] = (), **options: Any
+        self,
+        graph: Graph,
+        x: Tensor,
+        each: Sequence[dict[str, Any]] = (),
+        positions: Tensor | None = None,
+        **options: Any,
     ) -> Tensor:
-        """Changes x, and gives the last rows. options: of Plan.attention; each: more for each layer."""
+        """Changes x, and gives the last rows. options: of Plan.attention; each: more of each layer;
+        positions: of packed rows, by which their queries and keys turn."""
         sizes, plan = self.sizes, graph.plan
         own, shared = sizes.n_head * sizes.head_dim, sizes.n_kv_head * sizes.head_dim
         y, context, qkv = graph.make(sizes.width), graph.make(own), graph.make(own + 2 * shared)
@@ -230,7 +234,12 @@ class Layers:
         for i, block in enumerate(self.blocks):
             read = self._read(graph, x, y, block.attn_norm)
             graph.linears(read, block.qkv, qkv)
-            graph.attention(*heads, **options, **(each[i] if each else {}))
+            more = dict(each[i]) if each else {}
+            rope = more.pop("rope", None) if positions else None
+            for turned in heads[:2] if rope else ():
+                said = {**vars(rope), "base": rope.base or None}
+                plan.rotary(turned, turned, positions=positions, **said)
+            graph.attention(*heads, **options, **more)
             _add_product(graph, context, block.o, x, block.scales[0])
             self._norm_sum(graph, x, block.attn_norm)
             read = self._read(graph, x, y, block.norm)

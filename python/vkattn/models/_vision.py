@@ -143,7 +143,11 @@ class ImageEncoder:
             _rows_of(weights, prefix + name, 1, width).reshape(width) for name in family.first
         ]
         self.squares = weights.patches(
-            prefix + family.squares, width, patches.channels, patches.patch, bias=family.squares_bias
+            prefix + family.squares,
+            width,
+            patches.channels,
+            patches.patch,
+            bias=family.squares_bias,
         )
         self.n_row = len(self.first) + patches.count
         self.positions = _rows_of(weights, prefix + family.positions, self.n_row, width)
@@ -261,8 +265,8 @@ class ViT:
     def encode(
         self, images: Any, *, at_once: int = AT_ONCE, timeout: float = TIMEOUT
     ) -> np.ndarray:
-        """The last rows, float32 [n][rows][width]: those that stand for the image come first, then one
-        for each square. at_once: images of a run."""
+        """The last rows, float32 [n][rows][width]: those that stand for the image, then one for
+        each square. at_once: images of a run."""
         patches = self.encoder.patches
         return run_images(patches, self._recorded, images, "rows", at_once, timeout)
 
