@@ -2,6 +2,9 @@
 #include "plan/record.h"
 #include "plan/warm.h"
 
+#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +244,35 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka
         plan->refused = NO_KERNELS;
     plan_read_caps(plan);
     return mark->status = status;
+}
+
+/* plan_check_op reads a size there. */
+#define OPERATION(noun, type) \
+    _Static_assert(offsetof(struct type, struct_size) == 0, "the first member of " #type);
+#include "operations.def"
+#undef OPERATION
+
+enum vka_status plan_check_op(const struct vka_plan *plan, const char *caller, const void *op,
+                              size_t size)
+{
+    struct log *log = &plan->device->log;
+    size_t given;
+    ENSURE_ARG(op, "%s: op is NULL", caller);
+    memcpy(&given, op, sizeof given);
+    ENSURE_ARG(given == size, "%s: struct_size is %zu, not %zu", caller, given, size);
+    return VKA_OK;
+}
+
+enum vka_status plan_add(struct vka_plan *plan, const char *caller, const void *op, size_t size,
+                         plan_adder *add)
+{
+    struct plan_mark mark;
+    ENSURE(plan_begin(plan, caller, &mark));
+    while (mark.open) {
+        enum vka_status status = plan_check_op(plan, caller, op, size);
+        plan_end(plan, &mark, status == VKA_OK ? add(plan, op) : status);
+    }
+    return mark.status;
 }
 
 enum vka_status plan_check_alive(const struct vka_plan *plan)

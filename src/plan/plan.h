@@ -8,7 +8,16 @@
 /* Reads the device's caps again: kernels may have been tested since. */
 void plan_read_caps(struct vka_plan *plan);
 
-/* plan_begin and plan_end enclose an operation; plan_end makes its pipelines, and removes all that a
+/* Checks that an op of an operation is given and says a size that is this version's. */
+enum vka_status plan_check_op(const struct vka_plan *plan, const char *caller, const void *op,
+                              size_t size);
+
+/* Adds an operation whose op has that size, after plan_check_op: all of it, or nothing. */
+typedef enum vka_status plan_adder(struct vka_plan *plan, const void *op);
+enum vka_status plan_add(struct vka_plan *plan, const char *caller, const void *op, size_t size,
+                         plan_adder *add);
+
+/* plan_begin and plan_end enclose an operation, where plan_add does not; plan_end makes its pipelines, and removes all that a
  * failed one added. Where the driver refuses a pipeline it removes all too, takes the kernel away and
  * leaves the mark open: the operation is added again, and chooses another kernel, at most once a
  * kernel.

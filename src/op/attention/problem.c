@@ -417,9 +417,7 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
                                 struct attention *a)
 {
     struct log *log = &plan->device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
+    ENSURE(plan_check_op(plan, caller, op, sizeof *op));
     *a = (struct attention){.options = &op->options};
     ENSURE(check_shapes(plan, caller, op, a));
     ENSURE(check_packed(plan, caller, op, a));

@@ -173,9 +173,7 @@ enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
-    CHECK_ARG(op, "%s: op is NULL", caller);
-    CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-              op->struct_size, sizeof *op);
+    TRY(plan_check_op(plan, caller, op, sizeof *op));
     CHECK_ARG(op->layer && op->layer->device == plan->device,
               "%s: layer is NULL or belongs to another device", caller);
     CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,

@@ -46,9 +46,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_conv1d_op *
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE_ARG(op->input->shape.rank == 3, "%s: input has rank %u, not 3", caller,
                op->input->shape.rank);
@@ -160,8 +157,9 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     return cut_first_axis(part, cut->least);
 }
 
-static enum vka_status add_conv1d(struct vka_plan *plan, const struct vka_conv1d_op *op)
+static enum vka_status add_conv1d(struct vka_plan *plan, const void *given)
 {
+    const struct vka_conv1d_op *op = given;
     ENSURE(check(plan, op));
     const struct shape *w = &op->weight->shape;
     struct conv c = {
@@ -198,9 +196,5 @@ static enum vka_status add_conv1d(struct vka_plan *plan, const struct vka_conv1d
 
 enum vka_status vka_plan_add_conv1d(struct vka_plan *plan, const struct vka_conv1d_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_conv1d(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_conv1d);
 }

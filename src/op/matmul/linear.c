@@ -67,9 +67,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     static const char *const caller = "vka_plan_add_linear";
-    CHECK_ARG(op, "%s: op is NULL", caller);
-    CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-              op->struct_size, sizeof *op);
     TRY(check_tensor(plan->device, caller, "input", op->input, CHECK_FLOAT));
     TRY(check_tensor(plan->device, caller, "weight", op->weight, CHECK_WEIGHT));
     TRY(check_tensor(plan->device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
@@ -98,8 +95,9 @@ fail:
     return status;
 }
 
-static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
+static enum vka_status add_linear(struct vka_plan *plan, const void *given)
 {
+    const struct vka_linear_op *op = given;
     enum vka_status status = VKA_OK;
     TRY(check(plan, op));
     TRY(plan_linear(plan, &(struct linear){.name = "linear",
@@ -118,12 +116,5 @@ fail:
 
 enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
 {
-    struct plan_mark mark;
-    enum vka_status status;
-    TRY(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_linear(plan, op));
-    status = mark.status;
-fail:
-    return status;
+    return plan_add(plan, __func__, op, sizeof *op, add_linear);
 }

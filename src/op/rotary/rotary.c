@@ -159,9 +159,6 @@ static enum vka_status check(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     const struct shape *x = &op->input->shape;
     ENSURE_ARG(x->rank == 4, "%s: input has rank %u, not 4", caller, x->rank);
@@ -215,20 +212,22 @@ static enum vka_status add_rotary(struct vka_plan *plan, const char *caller,
     return plan_count_nonfinite(plan, "output", op->output);
 }
 
+static enum vka_status add_forward(struct vka_plan *plan, const void *op)
+{
+    return add_rotary(plan, "vka_plan_add_rotary", op, false);
+}
+
+static enum vka_status add_backward(struct vka_plan *plan, const void *op)
+{
+    return add_rotary(plan, "vka_plan_add_rotary_backward", op, true);
+}
+
 enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_rotary(plan, __func__, op, false));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_forward);
 }
 
 enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan, const struct vka_rotary_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_rotary(plan, __func__, op, true));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_backward);
 }

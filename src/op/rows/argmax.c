@@ -77,9 +77,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_argmax_op *
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_argmax";
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_I32 | CHECK_WRITTEN));
     const struct shape *x = &op->input->shape;
@@ -91,8 +88,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_argmax_op *
     return check_no_overlap(device, caller, "output", op->output, inputs, 1);
 }
 
-static enum vka_status add_argmax(struct vka_plan *plan, const struct vka_argmax_op *op)
+static enum vka_status add_argmax(struct vka_plan *plan, const void *given)
 {
+    const struct vka_argmax_op *op = given;
     ENSURE(check(plan, op));
     const struct vka_tensor input = tensor_rank4(op->input), output = axes_append_one(op->output);
     return plan_argmax(plan, &input, &output, false);
@@ -100,9 +98,5 @@ static enum vka_status add_argmax(struct vka_plan *plan, const struct vka_argmax
 
 enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct vka_argmax_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_argmax(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_argmax);
 }

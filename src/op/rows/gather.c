@@ -90,9 +90,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_op *
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_gather";
     uint32_t size[4] = {0};
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g", caller, (double)op->scale);
     ENSURE(check_tensor(device, caller, "table", op->table, CHECK_WEIGHT));
@@ -111,8 +108,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_op *
     return check_no_overlap(device, caller, "output", op->output, inputs, 2);
 }
 
-static enum vka_status add_gather(struct vka_plan *plan, const struct vka_gather_op *op)
+static enum vka_status add_gather(struct vka_plan *plan, const void *given)
 {
+    const struct vka_gather_op *op = given;
     ENSURE(check(plan, op));
     struct gather gather = {
         .ids = axes_append_one(op->ids),
@@ -150,9 +148,5 @@ static enum vka_status add_gather(struct vka_plan *plan, const struct vka_gather
 
 enum vka_status vka_plan_add_gather(struct vka_plan *plan, const struct vka_gather_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_gather(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_gather);
 }

@@ -42,15 +42,13 @@ static enum vka_status check(struct vka_plan *plan, const char *caller, const ch
     return axes_check_in_place(device, caller, "output", y, others, 2, 2);
 }
 
-static enum vka_status add_activation(struct vka_plan *plan, const struct vka_activation_op *op)
+static enum vka_status add_activation(struct vka_plan *plan, const void *given)
 {
+    const struct vka_activation_op *op = given;
     struct log *log = &plan->device->log;
     static const char *const caller = "vka_plan_add_activation";
     static const char *const names[] = {"input", "multiplier"};
     struct map map = {.name = "activation", .multiply = true};
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_ACTIVATION_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE_ARG(isfinite(op->alpha), "%s: alpha is %g", caller, (double)op->alpha);
     ENSURE(check(plan, caller, names, op->input, op->multiplier, op->output, &map));
@@ -60,15 +58,13 @@ static enum vka_status add_activation(struct vka_plan *plan, const struct vka_ac
     return plan_count_nonfinite(plan, "output", op->output);
 }
 
-static enum vka_status add_binary(struct vka_plan *plan, const struct vka_binary_op *op)
+static enum vka_status add_binary(struct vka_plan *plan, const void *given)
 {
+    const struct vka_binary_op *op = given;
     struct log *log = &plan->device->log;
     static const char *const caller = "vka_plan_add_binary";
     static const char *const names[] = {"a", "b"};
     struct map map = {.name = "add"};
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_BINARY_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE_ARG(op->b, "%s: b is NULL", caller);
     ENSURE(check(plan, caller, names, op->a, op->b, op->output, &map));
@@ -81,18 +77,10 @@ static enum vka_status add_binary(struct vka_plan *plan, const struct vka_binary
 
 enum vka_status vka_plan_add_activation(struct vka_plan *plan, const struct vka_activation_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_activation(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_activation);
 }
 
 enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_binary(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_binary);
 }

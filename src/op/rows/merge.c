@@ -128,9 +128,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_merge_op *o
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG(op->n_part >= 1 && op->n_part <= VKA_MERGE_PARTS, "%s: n_part is %u, not 1 to %u",
                caller, op->n_part, VKA_MERGE_PARTS);
     ENSURE_ARG(op->parts && op->log_sum_exps, "%s: parts or log_sum_exps is NULL", caller);
@@ -162,8 +159,9 @@ static struct vka_tensor spread(const struct vka_tensor *log_sum, const struct v
     return t;
 }
 
-static enum vka_status add_merge(struct vka_plan *plan, const struct vka_merge_op *op)
+static enum vka_status add_merge(struct vka_plan *plan, const void *given)
 {
+    const struct vka_merge_op *op = given;
     ENSURE(check(plan, op));
     const struct vka_tensor y = tensor_rank4(op->output);
     struct vka_tensor states[2] = {{0}, {0}};
@@ -198,9 +196,5 @@ static enum vka_status add_merge(struct vka_plan *plan, const struct vka_merge_o
 
 enum vka_status vka_plan_add_merge(struct vka_plan *plan, const struct vka_merge_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_merge(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_merge);
 }

@@ -177,9 +177,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_op *op
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_norm";
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_NORM_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE_ARG(op->axes <= op->input->shape.rank, "%s: axes is %u, input has rank %u", caller,
@@ -202,8 +199,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_op *op
     return axes_check_in_place(device, caller, "output", op->output, others, 5, 1);
 }
 
-static enum vka_status add_norm(struct vka_plan *plan, const struct vka_norm_op *op)
+static enum vka_status add_norm(struct vka_plan *plan, const void *given)
 {
+    const struct vka_norm_op *op = given;
     ENSURE(check(plan, op));
     struct norm norm = {
         .x = tensor_rank4(op->input),
@@ -238,9 +236,5 @@ static enum vka_status add_norm(struct vka_plan *plan, const struct vka_norm_op 
 
 enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_norm(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_norm);
 }

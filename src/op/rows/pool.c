@@ -69,9 +69,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_pool_op *op
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_pool";
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     const struct shape *x = &op->input->shape;
     ENSURE_ARG(x->rank == 3, "%s: input has rank %u, not 3", caller, x->rank);
@@ -103,8 +100,9 @@ static struct vka_tensor at_rank4(const struct vka_tensor *tensor)
     return t;
 }
 
-static enum vka_status add_pool(struct vka_plan *plan, const struct vka_pool_op *op)
+static enum vka_status add_pool(struct vka_plan *plan, const void *given)
 {
+    const struct vka_pool_op *op = given;
     ENSURE(check(plan, op));
     struct pool pool = {.x = at_rank4(op->input), .mask = op->mask, .lengths = op->lengths};
     struct shape *y = &pool.y.shape;
@@ -132,9 +130,5 @@ static enum vka_status add_pool(struct vka_plan *plan, const struct vka_pool_op 
 
 enum vka_status vka_plan_add_pool(struct vka_plan *plan, const struct vka_pool_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_pool(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_pool);
 }

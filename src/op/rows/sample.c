@@ -116,9 +116,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_sample_op *
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_sample";
     const uint32_t one = 1;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_numbers(log, caller, op));
     ENSURE(check_tensor(device, caller, "logits", op->logits, CHECK_FLOAT));
     const struct shape *x = &op->logits->shape;
@@ -147,8 +144,9 @@ static enum vka_status add_rows(struct vka_plan *plan, struct sample *sample)
     return plan_cut(plan, &cut, sample->x.shape.size);
 }
 
-static enum vka_status add_sample(struct vka_plan *plan, const struct vka_sample_op *op)
+static enum vka_status add_sample(struct vka_plan *plan, const void *given)
 {
+    const struct vka_sample_op *op = given;
     ENSURE(check(plan, op));
     struct sample sample = {.op = op, .x = tensor_rank4(op->logits)};
     struct pass pass = {0};
@@ -171,9 +169,5 @@ static enum vka_status add_sample(struct vka_plan *plan, const struct vka_sample
 
 enum vka_status vka_plan_add_sample(struct vka_plan *plan, const struct vka_sample_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_sample(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_sample);
 }

@@ -69,9 +69,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_scatter_op 
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_scatter";
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "update", op->update, CHECK_FLOAT));
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     const struct shape *x = &op->update->shape, *y = &op->output->shape;
@@ -103,8 +100,9 @@ static struct vka_tensor append_axes(const struct vka_tensor *tensor)
     return t;
 }
 
-static enum vka_status add_scatter(struct vka_plan *plan, const struct vka_scatter_op *op)
+static enum vka_status add_scatter(struct vka_plan *plan, const void *given)
 {
+    const struct vka_scatter_op *op = given;
     ENSURE(check(plan, op));
     struct scatter scatter = {.x = append_axes(op->update),
                               .y = append_axes(op->output),
@@ -130,9 +128,5 @@ static enum vka_status add_scatter(struct vka_plan *plan, const struct vka_scatt
 
 enum vka_status vka_plan_add_scatter(struct vka_plan *plan, const struct vka_scatter_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_scatter(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_scatter);
 }

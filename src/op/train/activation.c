@@ -90,9 +90,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_activation_
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_ACTIVATION_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE_ARG(isfinite(op->alpha), "%s: alpha is %g", caller, (double)op->alpha);
     ENSURE(check_tensor(device, caller, "output_gradient", op->output_gradient, CHECK_FLOAT));
@@ -111,8 +108,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_activation_
     return check_overlaps(device, op);
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_activation_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_activation_backward_op *op = given;
     struct operands t = {0};
     ENSURE(check(plan, op, &t));
     t.dy = tensor_rank4(op->output_gradient);
@@ -124,9 +122,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_activation_ba
 enum vka_status vka_plan_add_activation_backward(struct vka_plan *plan,
                                                  const struct vka_activation_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -121,9 +121,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_attention_b
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     struct cache_use use;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     const struct vka_attention_op *f = op->forward;
     ENSURE_ARG(f, "%s: forward is NULL", caller);
     ENSURE_ARG(f->struct_size == sizeof *f, "%s: forward.struct_size is %zu, not %zu", caller,
@@ -327,8 +324,9 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
     return finish(plan, &b);
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_attention_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_attention_backward_op *op = given;
     struct attention a;
     struct named_gradient list[GRADIENTS];
     ENSURE(check(plan, op, &a));
@@ -342,9 +340,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_attention_bac
 enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                 const struct vka_attention_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -78,9 +78,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_binary_back
     struct log *log = &device->log;
     static const char *const a_names[] = {"a", "a_gradient"}, *const b_names[] = {"b",
                                                                                   "b_gradient"};
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_BINARY_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE(check_tensor(device, caller, "output_gradient", op->output_gradient, CHECK_FLOAT));
     ENSURE_ARG(op->a_gradient.tensor || op->b_gradient.tensor, "%s: no gradient is wanted", caller);
@@ -97,8 +94,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_binary_back
     return train_check_apart(device, caller, written, COUNTOF(written), inputs, COUNTOF(inputs));
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_binary_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_binary_backward_op *op = given;
     ENSURE(check(plan, op));
     const bool product = op->kind == VKA_MULTIPLY;
     ENSURE(add_gradient(plan, "a_gradient", op->output_gradient, product ? op->b : NULL,
@@ -110,9 +108,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_binary_backwa
 enum vka_status vka_plan_add_binary_backward(struct vka_plan *plan,
                                              const struct vka_binary_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -14,9 +14,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_clip_op *op
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG(op->gradients && op->n_gradient, "%s: there are no gradients", caller);
     ENSURE_ARG(op->n_gradient <= INT32_MAX, "%s: there are %zu gradients", caller, op->n_gradient);
     ENSURE_ARG(op->max_norm > 0 && isfinite(op->max_norm), "%s: max_norm is %g, not above 0",
@@ -50,8 +47,9 @@ static enum vka_status add_squares(struct vka_plan *plan, const struct vka_clip_
     return VKA_OK;
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_clip_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_clip_op *op = given;
     struct vka_tensor sums, total, factor;
     ENSURE(check(plan, op));
     ENSURE(plan_scalar_scratch(plan, (uint32_t)op->n_gradient, &sums));
@@ -82,9 +80,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_clip_op *op)
 
 enum vka_status vka_plan_add_clip(struct vka_plan *plan, const struct vka_clip_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -89,9 +89,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_back
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     uint32_t size[4] = {0};
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g", caller, (double)op->scale);
     ENSURE(check_tensor(device, caller, "ids", op->ids, CHECK_I32));
@@ -135,8 +132,9 @@ static enum vka_status add_many(struct vka_plan *plan, struct rows *rows, uint32
     return plan_slope(plan, &slope);
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_gather_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_gather_backward_op *op = given;
     ENSURE(check(plan, op));
     const struct vka_gradient *gradient = &op->table_gradient;
     struct rows rows = {
@@ -162,9 +160,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_gather_backwa
 enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
                                              const struct vka_gather_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

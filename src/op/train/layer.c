@@ -146,9 +146,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_layer_backw
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     struct cache_use use;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     const struct vka_layer_op *f = op->forward;
     ENSURE_ARG(f, "%s: forward is NULL", caller);
     ENSURE(layer_op_check(plan, caller, f, &use, &b->a));
@@ -378,8 +375,9 @@ static enum vka_status add_passes(struct vka_plan *plan, struct layer_backward *
     return VKA_OK;
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_layer_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_layer_backward_op *op = given;
     struct layer_backward b;
     struct named_tensor list[GRADIENTS];
     ENSURE(check(plan, op, &b));
@@ -393,9 +391,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_layer_backwar
 enum vka_status vka_plan_add_layer_backward(struct vka_plan *plan,
                                             const struct vka_layer_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -151,9 +151,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_back
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_tensor(device, caller, "output_gradient", op->output_gradient, CHECK_FLOAT));
     bool dx = op->input_gradient.tensor != NULL, dw = op->weight_gradient.tensor != NULL;
     ENSURE_ARG(dx || dw || op->bias_gradient.tensor, "%s: no gradient is wanted", caller);
@@ -178,8 +175,9 @@ enum vka_status plan_linear_backward(struct vka_plan *plan, const struct vka_lin
     return op->bias_gradient.tensor ? add_bias(plan, op) : VKA_OK;
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_linear_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_linear_backward_op *op = given;
     ENSURE(check(plan, op));
     ENSURE(plan_linear_backward(plan, op));
     ENSURE(plan_count_nonfinite(plan, "input_gradient", op->input_gradient.tensor));
@@ -190,9 +188,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_linear_backwa
 enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
                                              const struct vka_linear_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -152,9 +152,6 @@ static enum vka_status check_entropy(struct vka_plan *plan, const struct vka_cro
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_cross_entropy";
     const uint32_t one = 1;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG(op->smoothing >= 0 && op->smoothing <= 1, "%s: smoothing is %g, not 0 to 1", caller,
                (double)op->smoothing);
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_GRADIENT_SCALE));
@@ -170,8 +167,9 @@ static enum vka_status check_entropy(struct vka_plan *plan, const struct vka_cro
     return check_outputs(device, caller, op->loss, op->gradient, op->logits, op->labels);
 }
 
-static enum vka_status add_entropy(struct vka_plan *plan, const struct vka_cross_entropy_op *op)
+static enum vka_status add_entropy(struct vka_plan *plan, const void *given)
 {
+    const struct vka_cross_entropy_op *op = given;
     ENSURE(check_entropy(plan, op));
     struct loss loss = {
         .x = tensor_rank4(op->logits),
@@ -201,11 +199,7 @@ static enum vka_status add_entropy(struct vka_plan *plan, const struct vka_cross
 enum vka_status vka_plan_add_cross_entropy(struct vka_plan *plan,
                                            const struct vka_cross_entropy_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_entropy(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_entropy);
 }
 
 /* ---- Squared error --------------------------------------------------------------------------- */
@@ -215,9 +209,6 @@ static enum vka_status check_square(struct vka_plan *plan, const struct vka_squa
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     static const char *const caller = "vka_plan_add_square_error";
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_GRADIENT_SCALE));
     ENSURE_ARG(isfinite(op->gradient_scale), "%s: gradient_scale is %g", caller,
                (double)op->gradient_scale);
@@ -227,8 +218,9 @@ static enum vka_status check_square(struct vka_plan *plan, const struct vka_squa
     return check_outputs(device, caller, op->loss, op->gradient, op->input, op->target);
 }
 
-static enum vka_status add_square(struct vka_plan *plan, const struct vka_square_error_op *op)
+static enum vka_status add_square(struct vka_plan *plan, const void *given)
 {
+    const struct vka_square_error_op *op = given;
     ENSURE(check_square(plan, op));
     const double n = (double)shape_count(&op->input->shape);
     const double scale =
@@ -261,9 +253,5 @@ static enum vka_status add_square(struct vka_plan *plan, const struct vka_square
 enum vka_status vka_plan_add_square_error(struct vka_plan *plan,
                                           const struct vka_square_error_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add_square(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add_square);
 }

@@ -182,9 +182,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_backwa
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_NORM_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE_ARG(op->axes <= op->input->shape.rank, "%s: axes is %u, input has rank %u", caller,
@@ -222,8 +219,9 @@ enum vka_status plan_norm_backward(struct vka_plan *plan, const struct vka_norm_
     return add_sum(plan, op, NULL, &op->bias_gradient);
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_norm_backward_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_norm_backward_op *op = given;
     ENSURE(check(plan, op));
     ENSURE(plan_norm_backward(plan, op));
     ENSURE(plan_count_nonfinite(plan, "input_gradient", op->input_gradient.tensor));
@@ -234,9 +232,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_norm_backward
 enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,
                                            const struct vka_norm_backward_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }

@@ -184,9 +184,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_optimiser_o
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    ENSURE_ARG(op, "%s: op is NULL", caller);
-    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-               op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_OPTIMISER_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE_ARG(op->parameters && op->n_parameter, "%s: there are no parameters", caller);
     ENSURE(check_given(device, caller, op->given,
@@ -202,8 +199,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_optimiser_o
     return VKA_OK;
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_optimiser_op *op)
+static enum vka_status add(struct vka_plan *plan, const void *given)
 {
+    const struct vka_optimiser_op *op = given;
     ENSURE(check(plan, op));
     struct step step = {
         .op = op,
@@ -221,9 +219,5 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_optimiser_op 
 
 enum vka_status vka_plan_add_optimiser(struct vka_plan *plan, const struct vka_optimiser_op *op)
 {
-    struct plan_mark mark;
-    ENSURE(plan_begin(plan, __func__, &mark));
-    while (mark.open)
-        plan_end(plan, &mark, add(plan, op));
-    return mark.status;
+    return plan_add(plan, __func__, op, sizeof *op, add);
 }
