@@ -343,7 +343,7 @@ static const struct operation operations[] = {
 static enum vka_status run_example(struct vka_device *device, int index, bool *right)
 {
     const struct field *wrong = NULL;
-    const enum vka_status status = example_run(device, &examples[index], &wrong);
+    const enum vka_status status = example_run(device, &examples[index], NULL, &wrong, NULL);
     *right = status == VKA_OK && !wrong;
     return status;
 }

@@ -190,15 +190,18 @@ static enum vka_status run(struct vka_plan *plan, const struct instance *instanc
 }
 
 enum vka_status example_run(struct vka_device *device, const struct example *example,
-                            const struct field **wrong)
+                            const struct vka_plan_info *info, const struct field **wrong,
+                            size_t *n_pass)
 {
     struct vka_plan *plan = NULL;
     struct instance instance;
     enum vka_status status = example_create(example, device, &instance);
     if (status == VKA_OK)
-        status = vka_plan_create(device, NULL, &plan);
+        status = vka_plan_create(device, info, &plan);
     if (status == VKA_OK)
         status = run(plan, &instance, wrong);
+    if (n_pass)
+        *n_pass = vka_plan_pass_count(plan);
     vka_plan_destroy(&plan);
     example_destroy(&instance);
     return status;

@@ -92,9 +92,10 @@ void example_copy(const struct instance *instance, char op[EXAMPLE_BYTES]);
 /* Compares the outputs with their answers; *wrong: the first field that differs, NULL for none. */
 enum vka_status example_compare(const struct instance *instance, const struct field **wrong);
 
-/* Plans, runs and compares. */
+/* Plans, runs and compares. info: of the plan, or NULL. *n_pass, which may be NULL: the plan's passes. */
 enum vka_status example_run(struct vka_device *device, const struct example *example,
-                            const struct field **wrong);
+                            const struct vka_plan_info *info, const struct field **wrong,
+                            size_t *n_pass);
 
 /* Whether a call without this tensor is refused; whether the tensor is written; its type in
  * the example; whether a call takes it with this type. */
