@@ -549,8 +549,9 @@ def compare_encoder(device, folder, tmp_path, ids, limit, auto="AutoModel"):
     transformers = pytest.importorskip("transformers", reason=reason)
     their = getattr(transformers, auto).from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
-        said = their(torch.tensor([ids]), output_attentions=True)
-    rows = said.last_hidden_state[0].double().numpy()
+        said = their.double()(torch.tensor([ids]), output_attentions=True)
+    their.float()
+    rows = said.last_hidden_state[0].numpy()
     model = vkattn.models.load(folder, device=device)
     got = model.embed([ids])
     assert np.abs(got[0] - tiny.embedding(rows)).max() < limit
@@ -621,7 +622,7 @@ def test_modernbert(device, modernbert, tmp_path):
 
 
 def test_modernbert_of_transformers(device, modernbert, tmp_path):
-    compare_encoder(device, modernbert[0], tmp_path, (IDS * 9)[:40], 2e-6)
+    compare_encoder(device, modernbert[0], tmp_path, (IDS * 9)[:40], 3e-6)  # weights of scores up to 20
 
 
 @pytest.mark.parametrize("words", ["gated-gelu", "relu"])
