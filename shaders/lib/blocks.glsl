@@ -15,7 +15,7 @@ vec4 unsigned_bytes(uint x, int bias)
 }
 
 // Four bits to the lowest bits of four bytes.
-uint spread_bits(uint x) { return (x & 1u) | (x & 2u) << 7 | (x & 4u) << 14 | (x & 8u) << 21; }
+uint spread_bits(uint x) { return (x & 15u) * 0x00204081u & 0x01010101u; }
 
 // Four numbers of 4 bits to four bytes.
 uint spread_nibbles(uint x)
