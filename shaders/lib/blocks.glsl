@@ -71,7 +71,7 @@ float from_e2m1(uint x)
             return vec2(uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);           \
         }                                                                                          \
         float scale = name##_half(at + (type == TYPE_I4_G128 ? 64u : 0u));                         \
-        return vec2(scale, type == TYPE_Q4_1 ? name##_half(at + 2u) : 0.0);                        \
+        return vec2(scale, HAS_OFFSET(type) ? name##_half(at + 2u) : 0.0);                         \
     }                                                                                              \
     vec4 name##_integers_q6_k(uint at, uint i)                                                     \
     {                                                                                              \
@@ -100,14 +100,18 @@ float from_e2m1(uint x)
         uint shift = i / 16u * 4u;                                                                 \
         if (type == TYPE_Q4_1)                                                                     \
             return unsigned_bytes(words[(at + 4u + i % 16u) >> 2] >> shift & 0x0f0f0f0fu, 0);      \
-        uint first = type == TYPE_MXFP4 ? 1u : type == TYPE_Q5_0 ? 6u : 2u;                        \
+        uint first = 2u;                                                                           \
+        if (type == TYPE_MXFP4)                                                                    \
+            first = 1u;                                                                            \
+        if (type == TYPE_Q5_0 || type == TYPE_Q5_1)                                                \
+            first = type == TYPE_Q5_0 ? 6u : 8u;                                                   \
         uint q = name##_word(at + first + i % 16u) >> shift;                                       \
         if (type == TYPE_MXFP4)                                                                    \
             return vec4(from_e2m1(q), from_e2m1(q >> 8), from_e2m1(q >> 16), from_e2m1(q >> 24));  \
         if (type == TYPE_Q4_0)                                                                     \
             return unsigned_bytes(q & 0x0f0f0f0fu, 8);                                             \
-        uint fifth = spread_bits(name##_word(at + 2u) >> i) << 4;                                  \
-        return unsigned_bytes((q & 0x0f0f0f0fu) | fifth, 16);                                      \
+        uint fifth = spread_bits(name##_word(at + first - 4u) >> i) << 4;                          \
+        return unsigned_bytes((q & 0x0f0f0f0fu) | fifth, type == TYPE_Q5_0 ? 16 : 0);              \
     }                                                                                              \
     vec4 name(uint line, uint k, uint type)                                                        \
     {                                                                                              \

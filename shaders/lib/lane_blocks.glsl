@@ -101,9 +101,12 @@ uint lane_word(uint column, uint i)
     return i % 2 == 0 ? lane_words[at] : lane_words[at] >> 16 | lane_words[at + 1] << 16;
 }
 
-// Half words of 32 values, and those before their integers.
+// Half words of 32 values, and those before their integers, the last two of which are fifth bits.
 const uint PART_HALVES = RUN_PAIR_WORDS(B_TYPE) / 2;
-const uint PART_FIRST = B_TYPE == TYPE_Q4_1 ? 2 : B_TYPE == TYPE_Q5_0 ? 3 : 1;
+const bool FIFTHS = B_TYPE == TYPE_Q5_0 || B_TYPE == TYPE_Q5_1;
+const uint PART_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
+// What is to be subtracted from the integers; of i4_g128 it is the block's.
+const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 
 // Two float16, as devices convert them, with subnormals as they are.
 vec4 four_halves(uint x, uint y)
@@ -152,7 +155,7 @@ void unpack_lane_scales(uint column, uint block, uint part)
     } else {
         uint m = LANE_PARTS > 1 ? 0 : 2 * n; // two scales, or four
         scale = four_halves(lane_pair(column, 0, n), lane_pair(column, m, m + n));
-        if (B_TYPE == TYPE_Q4_1)
+        if (HAS_OFFSET(B_TYPE))
             offset = four_halves(lane_pair(column, 1, n + 1), lane_pair(column, m + 1, m + n + 1));
     }
     [[unroll]] for (uint i = 0; i < 4; i++)
@@ -222,10 +225,8 @@ vec4 nibbles(uint x, bool high, float bias)
 // The integers of the four bytes of a word, or of one of their nibbles.
 vec4 word_integers(uint x, bool high)
 {
-    if (B_TYPE == TYPE_Q5_0)
-        return low_bytes(x, 16.0);
     if (B_TYPE != TYPE_Q8_0)
-        return nibbles(x, high, B_TYPE == TYPE_Q4_0 ? 8.0 : 0.0);
+        return nibbles(x, high, float(LANE_BIAS));
 #ifdef HALF
     return low_bytes(x ^ 0x80808080u, 128.0);
 #else
@@ -250,10 +251,10 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
         return low_bytes(low | high << 4, 32.0);
     }
     uint first = part * PART_HALVES + PART_FIRST;
-    if (B_TYPE == TYPE_Q5_0) {
-        uint fifth = lane_word(column, part * PART_HALVES + 1) >> 16 * side + 4 * j;
+    if (FIFTHS) {
+        uint fifth = lane_word(column, first - 2) >> 16 * side + 4 * j;
         uint low = lane_word(column, first + 2 * j) >> 4 * side & 0x0f0f0f0fu;
-        return word_integers(low | spread_bits(fifth) << 4, false);
+        return low_bytes(low | spread_bits(fifth) << 4, float(LANE_BIAS));
     }
     uint byte = 2 * first + 4 * j + (B_TYPE == TYPE_Q8_0 ? 16 * side : 0);
     vec4 x;
@@ -263,9 +264,6 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
 }
 
 #ifdef LANE_BYTES // for products of integers
-// What is to be subtracted from lane_bytes(); of i4_g128 it is the block's.
-#define LANE_BIAS (B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0)
-
 uint pack_bytes(vec4 x)
 {
     uvec4 b = uvec4(ivec4(x)) & 0xffu;
@@ -284,8 +282,6 @@ uint lane_bytes(uint column, uint part, uint i)
         return lane_word(column, first + 2 * i);
     uint word = lane_word(column, first + 2 * (i % 4));
     uint low = word >> i / 4 * 4 & 0x0f0f0f0fu;
-    if (B_TYPE != TYPE_Q5_0)
-        return low;
-    return low | spread_bits(lane_word(column, part * PART_HALVES + 1) >> 4 * i) << 4;
+    return FIFTHS ? low | spread_bits(lane_word(column, first - 2) >> 4 * i) << 4 : low;
 }
 #endif

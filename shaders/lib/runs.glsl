@@ -33,13 +33,7 @@ struct run {
 uint run_half(run r, uint i) { return r.words[i / 2] >> 16 * (i % 2) & 0xffffu; }
 
 // Where the half word of the scale of 32 values is.
-uint run_scale_at(uint part)
-{
-    return part * (RUN_TYPE == TYPE_Q8_0   ? 17u
-                   : RUN_TYPE == TYPE_Q4_1 ? 10u
-                   : RUN_TYPE == TYPE_Q5_0 ? 11u
-                                           : 9u);
-}
+uint run_scale_at(uint part) { return part * (RUN_PAIR_WORDS(RUN_TYPE) / 2); }
 
 // The header of a block of q4_K whose words are `x`; c is the run in it.
 void read_q4_k(inout run r, uvec4 x, uint c)
@@ -80,7 +74,7 @@ run load_run(uint first, uint i)
             r.words[w] = raw_word(first + i * n_word + w);
         [[unroll]] for (uint part = 0; part < 2; part++) {
             r.scale[part] = float_from_f16(run_half(r, run_scale_at(part)));
-            if (RUN_TYPE == TYPE_Q4_1)
+            if (HAS_OFFSET(RUN_TYPE))
                 r.offset[part] = float_from_f16(run_half(r, run_scale_at(part) + 1));
         }
     }
@@ -97,14 +91,12 @@ uint run_word(run r, uint i)
 // the lowest bits of four bytes, beside other bits.
 uint run_integers(run r, uint part, uint i)
 {
-    uint at = run_scale_at(part) + 1, shift = i / 4 * 4;
+    uint at = run_scale_at(part) + (HAS_OFFSET(RUN_TYPE) ? 2 : 1), shift = i / 4 * 4;
     if (RUN_TYPE == TYPE_Q8_0)
         return run_word(r, at + 2 * i) ^ 0x80808080u;
-    if (RUN_TYPE == TYPE_Q4_0)
+    if (RUN_TYPE == TYPE_Q4_0 || RUN_TYPE == TYPE_Q4_1)
         return run_word(r, at + 2 * (i % 4)) >> shift;
-    if (RUN_TYPE == TYPE_Q4_1)
-        return run_word(r, at + 1 + 2 * (i % 4)) >> shift;
-    if (RUN_TYPE == TYPE_Q5_0)
+    if (RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1)
         return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
                spread_bits(run_word(r, at) >> 4 * i) << 4;
     if (RUN_TYPE == TYPE_Q4_K)
@@ -112,7 +104,10 @@ uint run_integers(run r, uint part, uint i)
     return spread_nibbles(r.words[4 * part + i / 2] >> 16 * (i % 2));
 }
 
-#define RUN_MASK (RUN_TYPE == TYPE_Q8_0 ? 0xffu : RUN_TYPE == TYPE_Q5_0 ? 0x1fu : 0xfu)
+#define RUN_MASK                                                                                   \
+    (RUN_TYPE == TYPE_Q8_0                            ? 0xffu                                      \
+     : RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1 ? 0x1fu                                      \
+                                                      : 0xfu)
 
 // The same, in the halves of words: 0 and 2, 1 and 3.
 uvec2 run_bytes(run r, uint part, uint i)

@@ -66,6 +66,16 @@ static void decode_q5_0(const uint8_t *b, float *x)
     }
 }
 
+/* q5_1: float16 scale and minimum, 32 fifth bits, 32 values of 4 bits. */
+static void decode_q5_1(const uint8_t *b, float *x)
+{
+    float scale = half_at(b), least = half_at(b + 2);
+    for (int i = 0; i < 32; i++) {
+        int fifth = b[4 + i / 8] >> i % 8 & 1;
+        x[i] = scale * (float)(nibble(b + 8, i) | fifth << 4) + least;
+    }
+}
+
 /* q4_K: float16 scale and minimum of 8 scales and 8 minima of 6 bits in 12 bytes, for 32 values
  * each; 256 values of 4 bits, 64 in 32 bytes. */
 static void decode_q4_K(const uint8_t *b, float *x)

@@ -6,8 +6,8 @@
 
 #define MOST_BLOCK_VALUES 256
 
-/* How a block type lies in memory. Every decoded value is exact in float32 but for q4_1 and q4_K,
- * whose last step, an addition, rounds; so kernels and host give the same bits. */
+/* How a block type lies in memory. Every decoded value is exact in float32, but where the
+ * last step, the addition of an offset, rounds; so kernels and host give the same bits. */
 struct block_layout {
     uint32_t values, bytes;
     void (*decode)(const uint8_t *block, float *x); /* x[values] */

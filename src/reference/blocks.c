@@ -74,6 +74,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return half(b, 0) * bits(b, nibble(4, i), 4) + half(b, 2);
     case VKA_Q5_0:
         return half(b, 0) * ((int)(bits(b, nibble(6, i), 4) + 16 * bits(b, 16 + i, 1)) - 16);
+    case VKA_Q5_1:
+        return half(b, 0) * (bits(b, nibble(8, i), 4) + 16 * bits(b, 32 + i, 1)) + half(b, 2);
     case VKA_Q4_K:
         return q4_k(b, i);
     case VKA_Q6_K:

@@ -13,6 +13,7 @@
 
 #include "patience.h"
 #include "kernel/tune.h"
+#include "params/types.h"
 #include "problems/limits.h"
 #include "plan/plan.h"
 #include "test_program.h"
@@ -34,6 +35,7 @@ static const struct product {
     {VKA_F32, VKA_Q4_K, VKA_F32, 19, 768, 5},     {VKA_F16, VKA_Q4_0, VKA_F32, 40, 608, 4},
     {VKA_BF16, VKA_Q6_K, VKA_BF16, 33, 512, 6},   {VKA_F16, VKA_MXFP4, VKA_F16, 33, 96, 8},
     {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10}, {VKA_F32, VKA_Q6_K, VKA_F32, 21, 768, 4},
+    {VKA_F16, VKA_Q5_1, VKA_F32, 21, 608, 11},
 };
 
 /* With quantised activations. */
