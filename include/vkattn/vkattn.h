@@ -129,6 +129,7 @@ enum vka_dtype {
     VKA_F8_E4M3, /* one byte, sign, 4 bits of exponent, 3 of mantissa: up to 448, NaN, no Inf. Keys
                     and values of caches alone, see vka_cache_info */
     VKA_Q5_1,    /* 32 in 24: d q + m, q of 5 bits */
+    VKA_Q5_K,    /* 256 in 176: d s q - m t as Q4_K, q of 5 bits */
     VKA_DTYPE_COUNT
 };
 
@@ -140,7 +141,7 @@ VKA_API size_t vka_dtype_size(enum vka_dtype dtype);
 VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* "f32", "f16", "bf16", "i32", "bool", "i8", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q6_K",
- * "mxfp4", "i4_g128", "f8_e4m3", "q5_1"; "unknown" for other values. Static storage. Any thread. */
+ * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K"; "unknown" for other values. Static storage. Any thread. */
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
 
 /* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that

@@ -47,7 +47,7 @@ float from_e2m1(uint x)
     {                                                                                              \
         return float_from_f16(words[at >> 2] >> 8u * (at & 2u) & 0xffffu);                         \
     }                                                                                              \
-    vec2 name##_scale_q4_k(uint at, uint i)                                                        \
+    vec2 name##_scale_sixes(uint at, uint i)                                                       \
     {                                                                                              \
         uint part = i / 32u, six = at + 4u + part % 4u, scale = name##_byte(six);                  \
         uint least = name##_byte(six + 4u), more = name##_byte(six + (part < 4u ? 0u : 8u));       \
@@ -60,8 +60,8 @@ float from_e2m1(uint x)
         uint i = k % BLOCK_VALUES(type), at = line + k / BLOCK_VALUES(type) * BLOCK_BYTES(type);   \
         if (type == TYPE_I8)                                                                       \
             return vec2(1.0, 0.0);                                                                 \
-        if (type == TYPE_Q4_K)                                                                     \
-            return name##_scale_q4_k(at, i);                                                       \
+        if (HAS_SIXES(type))                                                                       \
+            return name##_scale_sixes(at, i);                                                      \
         if (type == TYPE_Q6_K) {                                                                   \
             int scale = bitfieldExtract(int(name##_byte(at + 192u + i / 16u)), 0, 8);              \
             return vec2(name##_half(at + 208u) * float(scale), 0.0);                               \
@@ -93,9 +93,12 @@ float from_e2m1(uint x)
             uint q = words[(at + i / 2u) >> 2] >> 4u * (i % 8u);                                   \
             return unsigned_bytes(spread_nibbles(q), int(words[(at + 64u) >> 2] >> 16));           \
         }                                                                                          \
-        if (type == TYPE_Q4_K) {                                                                   \
-            uint q = words[(at + 16u + i / 64u * 32u + i % 32u) >> 2] >> 4u * (i / 32u % 2u);      \
-            return unsigned_bytes(q & 0x0f0f0f0fu, 0);                                             \
+        if (HAS_SIXES(type)) {                                                                     \
+            uint first = at + (type == TYPE_Q4_K ? 16u : 48u), high = 0u;                          \
+            uint low = words[(first + i / 64u * 32u + i % 32u) >> 2] >> 4u * (i / 32u % 2u);       \
+            if (type == TYPE_Q5_K)                                                                 \
+                high = words[(at + 16u + i % 32u) >> 2] >> i / 32u & 0x01010101u;                  \
+            return unsigned_bytes((low & 0x0f0f0f0fu) | high << 4, 0);                             \
         }                                                                                          \
         uint shift = i / 16u * 4u;                                                                 \
         if (type == TYPE_Q4_1)                                                                     \

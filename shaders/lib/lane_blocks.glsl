@@ -9,13 +9,15 @@
 
 // A block is read at once, or in two parts, of q6_K in four, where many rows need the registers.
 const uint LANE_PARTS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2;
-const uint LANE_WORDS = B_TYPE == TYPE_Q4_K           ? 4 + 16 / LANE_PARTS
+const bool SIXES = HAS_SIXES(B_TYPE);
+const uint HEAD_WORDS = B_TYPE == TYPE_Q5_K ? 12 : 4; // of SIXES
+const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_PARTS
                         : B_TYPE == TYPE_Q6_K         ? (LANE_PARTS > 1 ? 18 : 27)
                         : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_PARTS
                         : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_PARTS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
-// q4_K: the header, then the integers; i4_g128: the integers, then scale and zero point; q6_K: low
+// SIXES: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then scale and zero point; q6_K: low
 // bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
 vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K: scales of 16
@@ -65,8 +67,8 @@ void load_lane_words(uint column, uint line, uint block, uint part, uint count)
         return;
     }
     uint row = line / (4 * LANE_STEP), at = row, other = row; // of the integers, of the rest
-    if (B_TYPE == TYPE_Q4_K) {
-        other += block / 2 * (36 / LANE_STEP);
+    if (SIXES) {
+        other += block / 2 * (RUN_PAIR_WORDS(B_TYPE) * 2 / LANE_STEP);
         at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
     } else if (B_TYPE == TYPE_I4_G128) {
         at += block * 17 + part * 8;
@@ -76,7 +78,7 @@ void load_lane_words(uint column, uint line, uint block, uint part, uint count)
     }
     [[unroll]] for (uint i = 0; i < LANE_WORDS; i += LANE_STEP) {
         uint from = at + i / LANE_STEP;
-        if (B_TYPE == TYPE_Q4_K && i < 4)
+        if (SIXES && i < HEAD_WORDS)
             from = other + i / LANE_STEP;
         if (B_TYPE == TYPE_I4_G128 && i == LANE_WORDS - 1)
             from = other;
@@ -123,8 +125,9 @@ uint lane_pair(uint column, uint i, uint j)
     return lane_half(column, i) | lane_half(column, j) << 16;
 }
 
-// Sets lane_scales of a column; c is the run of 64 in the block of q4_K.
-void unpack_lane_q4_k(uint column, uint c)
+// Sets lane_scales of a column, and shifts its fifth bits to the lowest; c is the run of 64 in the
+// block of 256.
+void unpack_lane_sixes(uint column, uint c)
 {
     uint at = column * LANE_WORDS, low = lane_words[at + 1], least = lane_words[at + 2];
     uint more = lane_words[at + 3], shift = 16 * (c & 1);
@@ -134,13 +137,15 @@ void unpack_lane_q4_k(uint column, uint c)
     vec4 scale = d.x * unsigned_bytes(six >> shift, 0), offset = -d.y * unsigned_bytes(min6 >> shift, 0);
     [[unroll]] for (uint i = 0; i < 4; i++)
         lane_scales[column * 4 + i] = vec2(scale[i], offset[i]);
+    [[unroll]] for (uint i = 4; i < HEAD_WORDS; i++)
+        lane_words[at + i] >>= 2 * c;
 }
 
 void unpack_lane_scales(uint column, uint block, uint part)
 {
     const uint n = PART_HALVES;
-    if (B_TYPE == TYPE_Q4_K) {
-        unpack_lane_q4_k(column, block % 2 * 2 + part);
+    if (SIXES) {
+        unpack_lane_sixes(column, block % 2 * 2 + part);
         return;
     }
     vec4 scale, offset = vec4(0.0);
@@ -238,8 +243,13 @@ vec4 word_integers(uint x, bool high)
 vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
+    uint sixes_at = at + HEAD_WORDS + part / 2 * 8 + side * 4 + j;
     if (B_TYPE == TYPE_Q4_K)
-        return word_integers(lane_words[at + 4 + part / 2 * 8 + side * 4 + j], part % 2 != 0);
+        return word_integers(lane_words[sixes_at], part % 2 != 0);
+    if (B_TYPE == TYPE_Q5_K) {
+        uint low = lane_words[sixes_at] >> 4 * (part % 2) & 0x0f0f0f0fu;
+        return low_bytes(low | lane_words[at + 4 + side * 4 + j] << 4 - part & 0x10101010u, 0.0);
+    }
     if (B_TYPE == TYPE_I4_G128) {
         uint q = spread_nibbles(lane_words[at + 2 * g + j / 2] >> 16 * (j % 2));
         return unsigned_bytes(q, int(lane_words[at + LANE_WORDS - 1] >> 16));
@@ -274,8 +284,10 @@ uint pack_bytes(vec4 x)
 uint lane_bytes(uint column, uint part, uint i)
 {
     uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
-    if (B_TYPE == TYPE_Q4_K)
-        return lane_words[at + 4 + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
+    if (SIXES) {
+        uint low = lane_words[at + HEAD_WORDS + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
+        return B_TYPE == TYPE_Q4_K ? low : low | lane_words[at + 4 + i] << 4 - part & 0x10101010u;
+    }
     if (B_TYPE == TYPE_I4_G128)
         return spread_nibbles(lane_words[at + 4 * part + i / 2] >> 16 * (i % 2));
     if (B_TYPE == TYPE_Q8_0)

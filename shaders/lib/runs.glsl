@@ -24,7 +24,7 @@ uint raw_words_left(uint k0)
 }
 
 struct run {
-    uint words[17]; // of its blocks; q4_K, i4_g128: of its integers, then what load_run() says
+    uint words[17]; // of its blocks; HAS_SIXES, i4_g128: of its integers, then what load_run() says
     float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset
     uint zero;                 // the bias of i4_g128
 };
@@ -34,9 +34,10 @@ uint run_half(run r, uint i) { return r.words[i / 2] >> 16 * (i % 2) & 0xffffu; 
 
 // Where the half word of the scale of 32 values is.
 uint run_scale_at(uint part) { return part * (RUN_PAIR_WORDS(RUN_TYPE) / 2); }
+const uint RUN_SCALES = HAS_OFFSET(RUN_TYPE) ? 2 : 1; // half words of scale and offset
 
-// The header of a block of q4_K whose words are `x`; c is the run in it.
-void read_q4_k(inout run r, uvec4 x, uint c)
+// The header of a block of HAS_SIXES whose words are `x`; c is the run in it.
+void read_sixes(inout run r, uvec4 x, uint c)
 {
     uint shift = 16u * (c & 1u), low = x.y >> shift, least = x.z >> shift, more = x.w >> shift;
     uint six = c < 2u ? low & 0x3f3fu : (more & 0x0f0fu) | (low >> 2 & 0x3030u);
@@ -55,12 +56,15 @@ run load_run(uint first, uint i)
     r.zero = 0;
     [[unroll]] for (uint part = 0; part < 2; part++)
         r.offset[part] = 0.0;
-    if (RUN_TYPE == TYPE_Q4_K) {
-        first += i / 4u * 36u;
-        [[unroll]] for (uint w = 0; w < 8; w++)
-            r.words[w] = raw_word(first + 4 + i % 4u * 8u + w);
-        read_q4_k(r, uvec4(raw_word(first), raw_word(first + 1), raw_word(first + 2),
-                           raw_word(first + 3)), i % 4u);
+    if (HAS_SIXES(RUN_TYPE)) {
+        const uint head = RUN_TYPE == TYPE_Q4_K ? 4 : 12;
+        first += i / 4u * (2 * RUN_PAIR_WORDS(RUN_TYPE));
+        [[unroll]] for (uint w = 0; w < 8; w++) {
+            r.words[w] = raw_word(first + head + i % 4u * 8u + w);
+            r.words[8 + w] = RUN_TYPE == TYPE_Q4_K ? 0 : raw_word(first + 4 + w) >> i % 4u * 2u;
+        }
+        read_sixes(r, uvec4(raw_word(first), raw_word(first + 1), raw_word(first + 2),
+                            raw_word(first + 3)), i % 4u);
     } else if (RUN_TYPE == TYPE_I4_G128) {
         first += i / 2u * 17u;
         [[unroll]] for (uint w = 0; w < 8; w++)
@@ -91,7 +95,7 @@ uint run_word(run r, uint i)
 // the lowest bits of four bytes, beside other bits.
 uint run_integers(run r, uint part, uint i)
 {
-    uint at = run_scale_at(part) + (HAS_OFFSET(RUN_TYPE) ? 2 : 1), shift = i / 4 * 4;
+    uint at = run_scale_at(part) + RUN_SCALES, shift = i / 4 * 4;
     if (RUN_TYPE == TYPE_Q8_0)
         return run_word(r, at + 2 * i) ^ 0x80808080u;
     if (RUN_TYPE == TYPE_Q4_0 || RUN_TYPE == TYPE_Q4_1)
@@ -101,13 +105,15 @@ uint run_integers(run r, uint part, uint i)
                spread_bits(run_word(r, at) >> 4 * i) << 4;
     if (RUN_TYPE == TYPE_Q4_K)
         return r.words[i] >> 4 * part;
+    if (RUN_TYPE == TYPE_Q5_K)
+        return (r.words[i] >> 4 * part & 0x0f0f0f0fu) | r.words[8 + i] << 4 - part & 0x10101010u;
     return spread_nibbles(r.words[4 * part + i / 2] >> 16 * (i % 2));
 }
 
 #define RUN_MASK                                                                                   \
-    (RUN_TYPE == TYPE_Q8_0                            ? 0xffu                                      \
-     : RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1 ? 0x1fu                                      \
-                                                      : 0xfu)
+    (RUN_TYPE == TYPE_Q8_0                                                     ? 0xffu             \
+     : RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1 || RUN_TYPE == TYPE_Q5_K ? 0x1fu             \
+                                                                               : 0xfu)
 
 // The same, in the halves of words: 0 and 2, 1 and 3.
 uvec2 run_bytes(run r, uint part, uint i)

@@ -76,9 +76,9 @@ static void decode_q5_1(const uint8_t *b, float *x)
     }
 }
 
-/* q4_K: float16 scale and minimum of 8 scales and 8 minima of 6 bits in 12 bytes, for 32 values
- * each; 256 values of 4 bits, 64 in 32 bytes. */
-static void decode_q4_K(const uint8_t *b, float *x)
+/* Float16 scale and minimum of 8 scales and 8 minima of 6 bits in 12 bytes, for 32 values each; then
+ * 256 fifth bits in 32 bytes, unless they are NULL; 256 values of 4 bits, 64 in 32 bytes. */
+static void decode_sixes(const uint8_t *b, const uint8_t *fifths, const uint8_t *nibbles, float *x)
 {
     float scale = half_at(b), least = half_at(b + 2);
     const uint8_t *six = b + 4;
@@ -91,9 +91,21 @@ static void decode_q4_K(const uint8_t *b, float *x)
             s = (six[part + 4] & 15) | six[part - 4] >> 6 << 4;
             m = six[part + 4] >> 4 | six[part] >> 6 << 4;
         }
-        int q = b[16 + i / 64 * 32 + i % 32] >> (part % 2 * 4) & 15;
+        int q = nibbles[i / 64 * 32 + i % 32] >> (part % 2 * 4) & 15;
+        if (fifths)
+            q |= (fifths[i % 32] >> part & 1) << 4;
         x[i] = scale * (float)s * (float)q - least * (float)m;
     }
+}
+
+static void decode_q4_K(const uint8_t *b, float *x)
+{
+    decode_sixes(b, NULL, b + 16, x);
+}
+
+static void decode_q5_K(const uint8_t *b, float *x)
+{
+    decode_sixes(b, b + 16, b + 48, x);
 }
 
 /* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8

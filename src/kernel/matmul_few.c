@@ -56,7 +56,7 @@ static uint32_t round_up_to_power(uint32_t x)
 /* The most rows of a tile, by what compilers make of quantised weights: none spills. */
 static uint32_t most_rows(uint32_t vendor, const struct matmul_problem *p)
 {
-    bool fifths = p->b_type == VKA_Q5_1; /* and offsets */
+    bool fifths = p->b_type == VKA_Q5_1 || p->b_type == VKA_Q5_K; /* and offsets */
     if (p->quantised && vendor == VENDOR_QUALCOMM)
         return in_lanes(p) || fifths ? SMALL_TILE : 2 * SMALL_TILE;
     if (p->quantised && vendor == VENDOR_INTEL && !in_lanes(p))

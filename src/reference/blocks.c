@@ -32,7 +32,8 @@ static size_t nibble(size_t byte, size_t i)
     return 8 * (byte + i % 16) + (i < 16 ? 0 : 4);
 }
 
-static double q4_k(const uint8_t *b, size_t i)
+/* With nibbles from byte `first` on, behind fifth bits if there are any. */
+static double with_sixes(const uint8_t *b, size_t first, size_t i)
 {
     size_t group = i / 32, more = group - 4;
     unsigned scale, least;
@@ -43,7 +44,9 @@ static double q4_k(const uint8_t *b, size_t i)
         scale = bits(b, 96 + 8 * more, 4) + 16 * bits(b, 38 + 8 * more, 2);
         least = bits(b, 100 + 8 * more, 4) + 16 * bits(b, 70 + 8 * more, 2);
     }
-    unsigned q = bits(b, 128 + 256 * (group / 2) + 8 * (i % 32) + 4 * (group % 2), 4);
+    unsigned q = bits(b, 8 * first + 256 * (group / 2) + 8 * (i % 32) + 4 * (group % 2), 4);
+    if (first > 16)
+        q += 16 * bits(b, 128 + 8 * (i % 32) + group, 1);
     return half(b, 0) * scale * q - half(b, 2) * least;
 }
 
@@ -77,7 +80,9 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
     case VKA_Q5_1:
         return half(b, 0) * (bits(b, nibble(8, i), 4) + 16 * bits(b, 32 + i, 1)) + half(b, 2);
     case VKA_Q4_K:
-        return q4_k(b, i);
+        return with_sixes(b, 16, i);
+    case VKA_Q5_K:
+        return with_sixes(b, 48, i);
     case VKA_Q6_K:
         return q6_k(b, i);
     case VKA_MXFP4:
