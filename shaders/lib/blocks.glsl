@@ -31,10 +31,14 @@ float from_e2m1(uint x)
     return (x & 8u) != 0u && m != 0u ? -magnitude : magnitude;
 }
 
+// What is to be subtracted from name_bytes().
+#define BYTES_BIAS(type) ((type) == TYPE_Q6_K ? 32 : 4)
+
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
 // buffer: vec4 name(line, k, type); and its parts vec4 name_integers(), exact small numbers, and
 // vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of 16 on. Values
-// are integers * scale + offset, rounded once, as the products are exact.
+// are integers * scale + offset, rounded once, as the products are exact. uint name_bytes() is the
+// integers of HAS_SIXTEENS without their bias.
 #define QUANT_READER(name, words)                                                                  \
     /* Four bytes from any byte on; reads no word beyond them. */                                  \
     uint name##_word(uint at)                                                                      \
@@ -66,6 +70,11 @@ float from_e2m1(uint x)
             int scale = bitfieldExtract(int(name##_byte(at + 192u + i / 16u)), 0, 8);              \
             return vec2(name##_half(at + 208u) * float(scale), 0.0);                               \
         }                                                                                          \
+        if (type == TYPE_Q3_K) {                                                                   \
+            uint part = i / 16u, low = name##_byte(at + 96u + part % 8u) >> part / 8u * 4u & 15u;  \
+            uint high = name##_byte(at + 104u + part % 4u) >> part / 4u * 2u & 3u;                 \
+            return vec2(name##_half(at + 108u) * float(int(low | high << 4) - 32), 0.0);           \
+        }                                                                                          \
         if (type == TYPE_MXFP4) {                                                                  \
             uint e = name##_byte(at);                                                              \
             return vec2(uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);           \
@@ -73,12 +82,17 @@ float from_e2m1(uint x)
         float scale = name##_half(at + (type == TYPE_I4_G128 ? 64u : 0u));                         \
         return vec2(scale, HAS_OFFSET(type) ? name##_half(at + 2u) : 0.0);                         \
     }                                                                                              \
-    vec4 name##_integers_q6_k(uint at, uint i)                                                     \
+    uint name##_bytes(uint line, uint k, uint type)                                                \
     {                                                                                              \
-        uint side = i / 128u, part = i / 32u % 4u;                                                 \
-        uint low = name##_word(at + 64u * side + 32u * (part % 2u) + i % 32u) >> part / 2u * 4u;   \
-        uint high = name##_word(at + 128u + 32u * side + i % 32u) >> 2u * part;                    \
-        return unsigned_bytes((low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4, 32);                \
+        uint i = k % 256u, at = line + k / 256u * BLOCK_BYTES(type);                               \
+        uint side = i / 128u, part = i / 32u % 4u, e = i % 32u;                                    \
+        if (type == TYPE_Q6_K) {                                                                   \
+            uint low = name##_word(at + 64u * side + 32u * (part % 2u) + e) >> part / 2u * 4u;     \
+            uint high = name##_word(at + 128u + 32u * side + e) >> 2u * part;                      \
+            return (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4;                                \
+        }                                                                                          \
+        uint low = name##_word(at + 32u + 32u * side + e) >> 2u * part & 0x03030303u;              \
+        return low | (name##_word(at + e) >> i / 32u & 0x01010101u) << 2;                          \
     }                                                                                              \
     vec4 name##_integers(uint line, uint k, uint type)                                             \
     {                                                                                              \
@@ -87,8 +101,8 @@ float from_e2m1(uint x)
             return signed_bytes(name##_word(at));                                                  \
         if (type == TYPE_Q8_0)                                                                     \
             return signed_bytes(name##_word(at + 2u + i));                                         \
-        if (type == TYPE_Q6_K)                                                                     \
-            return name##_integers_q6_k(at, i);                                                    \
+        if (HAS_SIXTEENS(type))                                                                    \
+            return unsigned_bytes(name##_bytes(line, k, type), BYTES_BIAS(type));                  \
         if (type == TYPE_I4_G128) {                                                                \
             uint q = words[(at + i / 2u) >> 2] >> 4u * (i % 8u);                                   \
             return unsigned_bytes(spread_nibbles(q), int(words[(at + 64u) >> 2] >> 16));           \

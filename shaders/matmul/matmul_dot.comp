@@ -48,7 +48,7 @@ const uint PARTS = 4 / LANE_PARTS;                  // 32 values, of what a lane
 const bool RUNS = B_VEC != 0;
 // Integers are unpacked without their bias, which counts times the sum of those of A; but not where
 // lib/blocks.glsl has them.
-const int BIAS = B_TYPE == TYPE_Q6_K ? 32 : !RUNS ? 0 : LANE_BIAS;
+const int BIAS = HAS_SIXTEENS(B_TYPE) ? BYTES_BIAS(B_TYPE) : !RUNS ? 0 : LANE_BIAS;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -66,13 +66,9 @@ uint line_bytes(uint line, uint k)
 {
     if (B_TYPE == TYPE_I8)
         return load_quants_word(line + k);
-    if (B_TYPE != TYPE_Q6_K)
-        return pack_bytes(load_quants_integers(line, k, B_TYPE));
-    uint i = k % 256, at = line + k / 256 * BLOCK_BYTES(TYPE_Q6_K);
-    uint side = i / 128, part = i / 32 % 4;
-    uint low = load_quants_word(at + 64 * side + 32 * (part % 2) + i % 32) >> part / 2 * 4;
-    uint high = load_quants_word(at + 128 + 32 * side + i % 32) >> 2 * part;
-    return low & 0x0f0f0f0fu | (high & 0x03030303u) << 4;
+    if (HAS_SIXTEENS(B_TYPE))
+        return load_quants_bytes(line, k, B_TYPE);
+    return pack_bytes(load_quants_integers(line, k, B_TYPE));
 }
 
 // 32 values of each own column: integers, what is to be subtracted from them, and scale and offset
@@ -113,7 +109,7 @@ void add_part(uint a[ROWS], uint part)
             float y = float(add_products(high, 8 * c + 4, -part_bias[c] * whole.y));
             float sum = lane_sum[i * OWN_COLUMNS + c];
             vec2 first = part_scales[2 * c];
-            if (B_TYPE == TYPE_Q6_K) {
+            if (HAS_SIXTEENS(B_TYPE)) {
                 sum = add_scaled(first.x, scale.x * x, sum);
                 sum = add_scaled(part_scales[2 * c + 1].x, scale.y * y, sum);
             } else {

@@ -108,6 +108,20 @@ static void decode_q5_K(const uint8_t *b, float *x)
     decode_sixes(b, b + 16, b + 48, x);
 }
 
+/* q3_K: 256 values of 3 bits, less 4: their highest in 32 bytes, low two in 64; 16 scales of 16 values
+ * each, of 6 bits less 32, their low four in 8 bytes and high two in 4; the float16 scale of those. */
+static void decode_q3_K(const uint8_t *b, float *x)
+{
+    float scale = half_at(b + 108);
+    for (int i = 0; i < 256; i++) {
+        int part = i / 16, low = b[96 + part % 8] >> (part / 8 * 4) & 15;
+        int s = (low | (b[104 + part % 4] >> (part / 4 * 2) & 3) << 4) - 32;
+        int q = b[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        q |= (b[i % 32] >> i / 32 & 1) << 2;
+        x[i] = scale * (float)s * (float)(q - 4);
+    }
+}
+
 /* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8
  * scales of 16 values each, and the float16 scale of those. */
 static void decode_q6_K(const uint8_t *b, float *x)

@@ -58,6 +58,16 @@ static double q6_k(const uint8_t *b, size_t i)
     return half(b, 208) * int8(b, 192 + i / 16) * ((int)(low + 16 * high) - 32);
 }
 
+static double q3_k(const uint8_t *b, size_t i)
+{
+    size_t group = i / 16;
+    unsigned low = bits(b, 768 + 8 * (group % 8) + 4 * (group / 8), 4);
+    unsigned high = bits(b, 832 + 8 * (group % 4) + 2 * (group / 4), 2);
+    unsigned q = bits(b, 256 + 256 * (i / 128) + 8 * (i % 32) + 2 * (i / 32 % 4), 2);
+    q += 4 * bits(b, 8 * (i % 32) + i / 32, 1);
+    return half(b, 108) * ((int)(low + 16 * high) - 32) * ((int)q - 4);
+}
+
 /* e2m1: exponents 0 (0 or 1/2) to 3. */
 static double mxfp4(const uint8_t *b, size_t i)
 {
@@ -83,6 +93,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return with_sixes(b, 16, i);
     case VKA_Q5_K:
         return with_sixes(b, 48, i);
+    case VKA_Q3_K:
+        return q3_k(b, i);
     case VKA_Q6_K:
         return q6_k(b, i);
     case VKA_MXFP4:

@@ -36,6 +36,7 @@ static const struct product {
     {VKA_BF16, VKA_Q6_K, VKA_BF16, 33, 512, 6},   {VKA_F16, VKA_MXFP4, VKA_F16, 33, 96, 8},
     {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10}, {VKA_F32, VKA_Q6_K, VKA_F32, 21, 768, 4},
     {VKA_F16, VKA_Q5_1, VKA_F32, 21, 608, 11},    {VKA_F32, VKA_Q5_K, VKA_F32, 19, 768, 9},
+    {VKA_BF16, VKA_Q3_K, VKA_BF16, 9, 512, 11},
 };
 
 /* With quantised activations. */
@@ -203,8 +204,9 @@ static void half_integers(void **state)
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
     device->caps.properties.vendor_id = VENDOR_AMD;
     for (EACH_TYPE(type, dtype_is_block)) {
-        if (type == VKA_MXFP4 || type == VKA_I4_G128 || !device->caps.properties.float16)
-            continue; /* the kernel takes neither */
+        if ((RUN_PAIR_WORDS(type) == 0 && type != VKA_Q6_K) || type == VKA_I4_G128 ||
+            !device->caps.properties.float16)
+            continue; /* the kernel takes no others */
         struct operands t = {matrix(device, VKA_F32, MANY, 256, 1),
                              matrix(device, type, 11, 256, 2), matrix(device, VKA_F32, MANY, 11, 3),
                              VKA_F32};
