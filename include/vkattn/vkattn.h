@@ -131,6 +131,7 @@ enum vka_dtype {
     VKA_Q5_1,    /* 32 in 24: d q + m, q of 5 bits */
     VKA_Q5_K,    /* 256 in 176: d s q - m t as Q4_K, q of 5 bits */
     VKA_Q3_K, /* 256 in 110: d (s - 32) (q - 4), q of 3 bits, with s of 6 bits for each 16 values */
+    VKA_Q2_K, /* 256 in 84: d s q - m t, q of 2 bits, with s and t of 4 bits for each 16 values */
     VKA_DTYPE_COUNT
 };
 
@@ -142,7 +143,8 @@ VKA_API size_t vka_dtype_size(enum vka_dtype dtype);
 VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* "f32", "f16", "bf16", "i32", "bool", "i8", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q6_K",
- * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K", "q3_K"; "unknown" for other values. Static storage. Any thread. */
+ * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K", "q3_K",
+ * "q2_K"; "unknown" for other values. Static storage. Any thread. */
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
 
 /* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that

@@ -32,7 +32,7 @@ float from_e2m1(uint x)
 }
 
 // What is to be subtracted from name_bytes().
-#define BYTES_BIAS(type) ((type) == TYPE_Q6_K ? 32 : 4)
+#define BYTES_BIAS(type) ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : 0)
 
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
 // buffer: vec4 name(line, k, type); and its parts vec4 name_integers(), exact small numbers, and
@@ -70,6 +70,11 @@ float from_e2m1(uint x)
             int scale = bitfieldExtract(int(name##_byte(at + 192u + i / 16u)), 0, 8);              \
             return vec2(name##_half(at + 208u) * float(scale), 0.0);                               \
         }                                                                                          \
+        if (type == TYPE_Q2_K) {                                                                   \
+            vec2 d = vec2(name##_half(at + 80u), -name##_half(at + 82u));                          \
+            uint scale = name##_byte(at + i / 16u);                                                \
+            return d * vec2(scale & 15u, scale >> 4);                                              \
+        }                                                                                          \
         if (type == TYPE_Q3_K) {                                                                   \
             uint part = i / 16u, low = name##_byte(at + 96u + part % 8u) >> part / 8u * 4u & 15u;  \
             uint high = name##_byte(at + 104u + part % 4u) >> part / 4u * 2u & 3u;                 \
@@ -91,7 +96,10 @@ float from_e2m1(uint x)
             uint high = name##_word(at + 128u + 32u * side + e) >> 2u * part;                      \
             return (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4;                                \
         }                                                                                          \
-        uint low = name##_word(at + 32u + 32u * side + e) >> 2u * part & 0x03030303u;              \
+        uint low = name##_word(at + (type == TYPE_Q2_K ? 16u : 32u) + 32u * side + e);             \
+        low = low >> 2u * part & 0x03030303u;                                                      \
+        if (type == TYPE_Q2_K)                                                                     \
+            return low;                                                                            \
         return low | (name##_word(at + e) >> i / 32u & 0x01010101u) << 2;                          \
     }                                                                                              \
     vec4 name##_integers(uint line, uint k, uint type)                                             \

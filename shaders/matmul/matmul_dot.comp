@@ -110,13 +110,18 @@ void add_part(uint a[ROWS], uint part)
             float sum = lane_sum[i * OWN_COLUMNS + c];
             vec2 first = part_scales[2 * c];
             if (HAS_SIXTEENS(B_TYPE)) {
+                vec2 second = part_scales[2 * c + 1];
                 sum = add_scaled(first.x, scale.x * x, sum);
-                sum = add_scaled(part_scales[2 * c + 1].x, scale.y * y, sum);
+                sum = add_scaled(second.x, scale.y * y, sum);
+                if (HAS_OFFSET(B_TYPE)) {
+                    sum = add_scaled(first.y, scale.x * float(whole.x), sum);
+                    sum = add_scaled(second.y, scale.y * float(whole.y), sum);
+                }
             } else {
                 sum = add_scaled(first.x, fma(scale.y, y, scale.x * x), sum);
+                if (HAS_OFFSET(B_TYPE))
+                    sum = add_scaled(first.y, shift, sum);
             }
-            if (HAS_OFFSET(B_TYPE))
-                sum = add_scaled(first.y, shift, sum);
             lane_sum[i * OWN_COLUMNS + c] = sum;
         }
     }

@@ -108,6 +108,18 @@ static void decode_q5_K(const uint8_t *b, float *x)
     decode_sixes(b, b + 16, b + 48, x);
 }
 
+/* q2_K: 16 bytes with a scale and a minimum of 4 bits each, for 16 values each; 256 values of 2 bits,
+ * 128 in 32 bytes; float16 scale of scales and of minima. */
+static void decode_q2_K(const uint8_t *b, float *x)
+{
+    float scale = half_at(b + 80), least = half_at(b + 82);
+    for (int i = 0; i < 256; i++) {
+        int s = b[i / 16] & 15, m = b[i / 16] >> 4;
+        int q = b[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        x[i] = scale * (float)s * (float)q - least * (float)m;
+    }
+}
+
 /* q3_K: 256 values of 3 bits, less 4: their highest in 32 bytes, low two in 64; 16 scales of 16 values
  * each, of 6 bits less 32, their low four in 8 bytes and high two in 4; the float16 scale of those. */
 static void decode_q3_K(const uint8_t *b, float *x)

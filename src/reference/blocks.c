@@ -68,6 +68,13 @@ static double q3_k(const uint8_t *b, size_t i)
     return half(b, 108) * ((int)(low + 16 * high) - 32) * ((int)q - 4);
 }
 
+static double q2_k(const uint8_t *b, size_t i)
+{
+    unsigned scale = bits(b, 8 * (i / 16), 4), least = bits(b, 8 * (i / 16) + 4, 4);
+    unsigned q = bits(b, 128 + 256 * (i / 128) + 8 * (i % 32) + 2 * (i / 32 % 4), 2);
+    return half(b, 80) * scale * q - half(b, 82) * least;
+}
+
 /* e2m1: exponents 0 (0 or 1/2) to 3. */
 static double mxfp4(const uint8_t *b, size_t i)
 {
@@ -95,6 +102,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return with_sixes(b, 48, i);
     case VKA_Q3_K:
         return q3_k(b, i);
+    case VKA_Q2_K:
+        return q2_k(b, i);
     case VKA_Q6_K:
         return q6_k(b, i);
     case VKA_MXFP4:
