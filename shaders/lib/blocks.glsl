@@ -31,6 +31,15 @@ float from_e2m1(uint x)
     return (x & 8u) != 0u && m != 0u ? -magnitude : magnitude;
 }
 
+// The values of iq4_nl and iq4_xs, of integers of 4 bits less 8: a polynomial that is nowhere 0.49
+// away from them, rounded.
+vec4 from_nonlinear(vec4 q)
+{
+    vec4 x = fma(vec4(0.00107255), q, vec4(0.0817105));
+    x = fma(fma(x, q, vec4(0.0188735)), q, vec4(11.42643));
+    return floor(fma(x, q, vec4(1.5)));
+}
+
 // What is to be subtracted from name_bytes().
 #define BYTES_BIAS(type) ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : 0)
 
@@ -135,6 +144,8 @@ float from_e2m1(uint x)
             return vec4(from_e2m1(q), from_e2m1(q >> 8), from_e2m1(q >> 16), from_e2m1(q >> 24));  \
         if (type == TYPE_Q4_0)                                                                     \
             return unsigned_bytes(q & 0x0f0f0f0fu, 8);                                             \
+        if (type == TYPE_IQ4_NL)                                                                   \
+            return from_nonlinear(unsigned_bytes(q & 0x0f0f0f0fu, 8));                             \
         uint fifth = spread_bits(name##_word(at + first - 4u) >> i) << 4;                          \
         return unsigned_bytes((q & 0x0f0f0f0fu) | fifth, type == TYPE_Q5_0 ? 16 : 0);              \
     }                                                                                              \

@@ -110,6 +110,29 @@ const uint PART_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
 // What is to be subtracted from the integers; of i4_g128 it is the block's.
 const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 
+// The values of a type that HAS_TABLE, by their bits: floats, with LANE_BYTES int8. A lane's index
+// into registers would move them to memory.
+shared uint lane_table[HAS_TABLE(B_TYPE) ? 16 : 1];
+
+void init_table()
+{
+    for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < 16; i += THREADS) {
+        float x = from_nonlinear(vec4(float(i) - 8.0)).x;
+#ifdef LANE_BYTES
+        lane_table[i] = uint(int(x)) & 0xffu;
+#else
+        lane_table[i] = floatBitsToUint(x);
+#endif
+    }
+}
+
+// What the table has for the four numbers in the lowest bits of the bytes of x, beside other bits.
+uvec4 look_up(uint x)
+{
+    return uvec4(lane_table[x & 15u], lane_table[x >> 8 & 15u], lane_table[x >> 16 & 15u],
+                 lane_table[x >> 24 & 15u]);
+}
+
 // Two float16, as devices convert them, with subnormals as they are.
 vec4 four_halves(uint x, uint y)
 {
@@ -239,10 +262,19 @@ vec4 word_integers(uint x, bool high)
 #endif
 }
 
+// The numbers of values 16 g + 4 j and on of a type that HAS_TABLE, for look_up().
+uint table_numbers(uint column, uint g, uint j)
+{
+    uint first = g / 2 * PART_HALVES + PART_FIRST;
+    return lane_word(column, first + 2 * j) >> 4 * (g % 2);
+}
+
 // Integers 16 g + 4 j and on of part `of` of a block.
 vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
+    if (HAS_TABLE(B_TYPE))
+        return uintBitsToFloat(look_up(table_numbers(column, g, j)));
     uint sixes_at = at + HEAD_WORDS + part / 2 * 8 + side * 4 + j;
     if (B_TYPE == TYPE_Q4_K)
         return word_integers(lane_words[sixes_at], part % 2 != 0);
@@ -284,6 +316,10 @@ uint pack_bytes(vec4 x)
 uint lane_bytes(uint column, uint part, uint i)
 {
     uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
+    if (HAS_TABLE(B_TYPE)) {
+        uvec4 b = look_up(table_numbers(column, 2 * part + i / 4, i % 4));
+        return b.x | b.y << 8 | b.z << 16 | b.w << 24;
+    }
     if (SIXES) {
         uint low = lane_words[at + HEAD_WORDS + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
         return B_TYPE == TYPE_Q4_K ? low : low | lane_words[at + 4 + i] << 4 - part & 0x10101010u;

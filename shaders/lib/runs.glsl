@@ -98,7 +98,7 @@ uint run_integers(run r, uint part, uint i)
     uint at = run_scale_at(part) + RUN_SCALES, shift = i / 4 * 4;
     if (RUN_TYPE == TYPE_Q8_0)
         return run_word(r, at + 2 * i) ^ 0x80808080u;
-    if (RUN_TYPE == TYPE_Q4_0 || RUN_TYPE == TYPE_Q4_1)
+    if (RUN_TYPE == TYPE_Q4_0 || RUN_TYPE == TYPE_Q4_1 || RUN_TYPE == TYPE_IQ4_NL)
         return run_word(r, at + 2 * (i % 4)) >> shift;
     if (RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1)
         return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
@@ -133,6 +133,8 @@ vec4 run_values(run r, uint part, uint i)
     vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
     if (RUN_TYPE == TYPE_I4_G128)
         return r.scale[part] * (q - float(r.zero));
+    if (RUN_TYPE == TYPE_IQ4_NL)
+        return r.scale[part] * from_nonlinear(q - 8.0);
     // One rounding, as in lib/blocks.glsl: the products are exact.
     return fma(vec4(r.scale[part]), q, vec4(r.offset[part] - RUN_BIAS * r.scale[part]));
 }

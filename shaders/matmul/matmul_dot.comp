@@ -242,6 +242,9 @@ void main()
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
+    init_table();
+    if (HAS_TABLE(B_TYPE))
+        barrier();
     for (uint k0 = 0; k0 < p.k; k0 += BLOCKS * MATMUL_BLOCK) {
         uint k = k0 + gl_LocalInvocationIndex % BLOCKS * MATMUL_BLOCK;
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++)

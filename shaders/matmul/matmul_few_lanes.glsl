@@ -124,6 +124,7 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
     uint lane = gl_LocalInvocationIndex % BLOCKS, set = gl_LocalInvocationIndex / BLOCKS;
     uint column0 = first.y + set * OWN_COLUMNS;
     init_integers();
+    init_table();
     for (uint k0 = 0; k0 < p.k; k0 += BLOCKS * MATMUL_BLOCK) {
         uint k = k0 + lane * MATMUL_BLOCK;
         bool inside = EDGE == 0 || k < p.k;

@@ -134,6 +134,18 @@ static void decode_q3_K(const uint8_t *b, float *x)
     }
 }
 
+/* The values of iq4_nl and iq4_xs by their 4 bits. */
+static const int8_t nonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+/* iq4_nl: float16 scale, 32 values of 4 bits. */
+static void decode_iq4_nl(const uint8_t *b, float *x)
+{
+    float scale = half_at(b);
+    for (int i = 0; i < 32; i++)
+        x[i] = scale * (float)nonlinear[nibble(b + 2, i)];
+}
+
 /* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8
  * scales of 16 values each, and the float16 scale of those. */
 static void decode_q6_K(const uint8_t *b, float *x)

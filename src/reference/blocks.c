@@ -50,6 +50,16 @@ static double with_sixes(const uint8_t *b, size_t first, size_t i)
     return half(b, 0) * scale * q - half(b, 2) * least;
 }
 
+/* Value q of iq4_nl and iq4_xs: -127 and the steps up to it. */
+static int nonlinear(unsigned q)
+{
+    static const unsigned steps[] = {23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
+    int x = -127;
+    for (unsigned i = 0; i < q; i++)
+        x += (int)steps[i];
+    return x;
+}
+
 static double q6_k(const uint8_t *b, size_t i)
 {
     size_t side = i / 128, quarter = i / 32 % 4;
@@ -96,6 +106,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return half(b, 0) * ((int)(bits(b, nibble(6, i), 4) + 16 * bits(b, 16 + i, 1)) - 16);
     case VKA_Q5_1:
         return half(b, 0) * (bits(b, nibble(8, i), 4) + 16 * bits(b, 32 + i, 1)) + half(b, 2);
+    case VKA_IQ4_NL:
+        return half(b, 0) * nonlinear(bits(b, nibble(2, i), 4));
     case VKA_Q4_K:
         return with_sixes(b, 16, i);
     case VKA_Q5_K:
