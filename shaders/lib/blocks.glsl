@@ -93,6 +93,11 @@ vec4 from_nonlinear(vec4 q)
             uint e = name##_byte(at);                                                              \
             return vec2(uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);           \
         }                                                                                          \
+        if (type == TYPE_IQ4_XS) {                                                                 \
+            uint part = i / 32u, low = words[(at + 4u) >> 2] >> 4u * part & 15u;                   \
+            uint high = words[at >> 2] >> 16u + 2u * part & 3u;                                    \
+            return vec2(name##_half(at) * float(int(low | high << 4) - 32), 0.0);                  \
+        }                                                                                          \
         float scale = name##_half(at + (type == TYPE_I4_G128 ? 64u : 0u));                         \
         return vec2(scale, HAS_OFFSET(type) ? name##_half(at + 2u) : 0.0);                         \
     }                                                                                              \
@@ -131,10 +136,10 @@ vec4 from_nonlinear(vec4 q)
                 high = words[(at + 16u + i % 32u) >> 2] >> i / 32u & 0x01010101u;                  \
             return unsigned_bytes((low & 0x0f0f0f0fu) | high << 4, 0);                             \
         }                                                                                          \
-        uint shift = i / 16u * 4u;                                                                 \
+        uint shift = i / 16u % 2u * 4u;                                                            \
         if (type == TYPE_Q4_1)                                                                     \
             return unsigned_bytes(words[(at + 4u + i % 16u) >> 2] >> shift & 0x0f0f0f0fu, 0);      \
-        uint first = 2u;                                                                           \
+        uint first = type == TYPE_IQ4_XS ? 8u + i / 32u * 16u : 2u;                                \
         if (type == TYPE_MXFP4)                                                                    \
             first = 1u;                                                                            \
         if (type == TYPE_Q5_0 || type == TYPE_Q5_1)                                                \
@@ -144,7 +149,7 @@ vec4 from_nonlinear(vec4 q)
             return vec4(from_e2m1(q), from_e2m1(q >> 8), from_e2m1(q >> 16), from_e2m1(q >> 24));  \
         if (type == TYPE_Q4_0)                                                                     \
             return unsigned_bytes(q & 0x0f0f0f0fu, 8);                                             \
-        if (type == TYPE_IQ4_NL)                                                                   \
+        if (IS_NONLINEAR(type))                                                                    \
             return from_nonlinear(unsigned_bytes(q & 0x0f0f0f0fu, 8));                             \
         uint fifth = spread_bits(name##_word(at + first - 4u) >> i) << 4;                          \
         return unsigned_bytes((q & 0x0f0f0f0fu) | fifth, type == TYPE_Q5_0 ? 16 : 0);              \

@@ -12,13 +12,14 @@ const uint LANE_PARTS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2
 const bool SIXES = HAS_SIXES(B_TYPE);
 const uint HEAD_WORDS = B_TYPE == TYPE_Q5_K ? 12 : 4; // of SIXES
 const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_PARTS
+                        : B_TYPE == TYPE_IQ4_XS       ? 2 + 16 / LANE_PARTS
                         : B_TYPE == TYPE_Q6_K         ? (LANE_PARTS > 1 ? 18 : 27)
                         : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_PARTS
                         : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_PARTS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
-// SIXES: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then scale and zero point; q6_K: low
-// bits of half a block, high bits, scales, the scale of scales.
+// SIXES, iq4_xs: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then
+// scale and zero point; q6_K: low bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
 vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K: scales of 16
 
@@ -70,6 +71,9 @@ void load_lane_words(uint column, uint line, uint block, uint part, uint count)
     if (SIXES) {
         other += block / 2 * (RUN_PAIR_WORDS(B_TYPE) * 2 / LANE_STEP);
         at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
+    } else if (B_TYPE == TYPE_IQ4_XS) {
+        other += block / 2 * (34 / LANE_STEP);
+        at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
     } else if (B_TYPE == TYPE_I4_G128) {
         at += block * 17 + part * 8;
         other += block * 17 + 16;
@@ -78,7 +82,7 @@ void load_lane_words(uint column, uint line, uint block, uint part, uint count)
     }
     [[unroll]] for (uint i = 0; i < LANE_WORDS; i += LANE_STEP) {
         uint from = at + i / LANE_STEP;
-        if (SIXES && i < HEAD_WORDS)
+        if (SIXES && i < HEAD_WORDS || B_TYPE == TYPE_IQ4_XS && i < 2)
             from = other + i / LANE_STEP;
         if (B_TYPE == TYPE_I4_G128 && i == LANE_WORDS - 1)
             from = other;
@@ -164,11 +168,26 @@ void unpack_lane_sixes(uint column, uint c)
         lane_words[at + i] >>= 2 * c;
 }
 
+// The same of iq4_xs.
+void unpack_lane_iq4_xs(uint column, uint c)
+{
+    uint head = lane_words[column * LANE_WORDS], high = head >> 16 + 4 * c;
+    uint low = spread_nibbles(lane_words[column * LANE_WORDS + 1] >> 8 * c);
+    high = (high & 0x3u) | (high & 0xcu) << 6 | (high & 0x30u) << 12 | (high & 0xc0u) << 18;
+    vec4 scale = four_halves(head & 0xffffu, 0).x * unsigned_bytes(low | high << 4, 32);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        lane_scales[column * 4 + i] = vec2(scale[i], 0.0);
+}
+
 void unpack_lane_scales(uint column, uint block, uint part)
 {
     const uint n = PART_HALVES;
     if (SIXES) {
         unpack_lane_sixes(column, block % 2 * 2 + part);
+        return;
+    }
+    if (B_TYPE == TYPE_IQ4_XS) {
+        unpack_lane_iq4_xs(column, block % 2 * 2 + part);
         return;
     }
     vec4 scale, offset = vec4(0.0);
@@ -266,6 +285,8 @@ vec4 word_integers(uint x, bool high)
 uint table_numbers(uint column, uint g, uint j)
 {
     uint first = g / 2 * PART_HALVES + PART_FIRST;
+    if (B_TYPE == TYPE_IQ4_XS)
+        return lane_words[column * LANE_WORDS + 2 + g / 2 * 4 + j] >> 4 * (g % 2);
     return lane_word(column, first + 2 * j) >> 4 * (g % 2);
 }
 

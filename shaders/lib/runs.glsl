@@ -24,7 +24,7 @@ uint raw_words_left(uint k0)
 }
 
 struct run {
-    uint words[17]; // of its blocks; HAS_SIXES, i4_g128: of its integers, then what load_run() says
+    uint words[17]; // of its blocks; HAS_SIXES, iq4_xs, i4_g128: integers, then what load_run() says
     float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset
     uint zero;                 // the bias of i4_g128
 };
@@ -65,6 +65,16 @@ run load_run(uint first, uint i)
         }
         read_sixes(r, uvec4(raw_word(first), raw_word(first + 1), raw_word(first + 2),
                             raw_word(first + 3)), i % 4u);
+    } else if (RUN_TYPE == TYPE_IQ4_XS) {
+        first += i / 4u * 34u;
+        [[unroll]] for (uint w = 0; w < 8; w++)
+            r.words[w] = raw_word(first + 2 + i % 4u * 8u + w);
+        uint head = raw_word(first), low = raw_word(first + 1) >> 8 * (i % 4u);
+        uint high = head >> 16 + 4 * (i % 4u);
+        [[unroll]] for (uint part = 0; part < 2; part++) {
+            uint six = (low >> 4 * part & 15u) | (high >> 2 * part & 3u) << 4;
+            r.scale[part] = float_from_f16(head & 0xffffu) * float(int(six) - 32);
+        }
     } else if (RUN_TYPE == TYPE_I4_G128) {
         first += i / 2u * 17u;
         [[unroll]] for (uint w = 0; w < 8; w++)
@@ -103,6 +113,8 @@ uint run_integers(run r, uint part, uint i)
     if (RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1)
         return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
                spread_bits(run_word(r, at) >> 4 * i) << 4;
+    if (RUN_TYPE == TYPE_IQ4_XS)
+        return r.words[4 * part + i % 4] >> shift;
     if (RUN_TYPE == TYPE_Q4_K)
         return r.words[i] >> 4 * part;
     if (RUN_TYPE == TYPE_Q5_K)
@@ -133,7 +145,7 @@ vec4 run_values(run r, uint part, uint i)
     vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
     if (RUN_TYPE == TYPE_I4_G128)
         return r.scale[part] * (q - float(r.zero));
-    if (RUN_TYPE == TYPE_IQ4_NL)
+    if (IS_NONLINEAR(RUN_TYPE))
         return r.scale[part] * from_nonlinear(q - 8.0);
     // One rounding, as in lib/blocks.glsl: the products are exact.
     return fma(vec4(r.scale[part]), q, vec4(r.offset[part] - RUN_BIAS * r.scale[part]));

@@ -146,6 +146,19 @@ static void decode_iq4_nl(const uint8_t *b, float *x)
         x[i] = scale * (float)nonlinear[nibble(b + 2, i)];
 }
 
+/* iq4_xs: float16 scale; 8 scales of 6 bits, less 32, for 32 values each: their high two bits in 2
+ * bytes, then their low four in 4; 256 values of 4 bits, 32 in 16 bytes. */
+static void decode_iq4_xs(const uint8_t *b, float *x)
+{
+    float scale = half_at(b);
+    unsigned high = b[2] | (unsigned)b[3] << 8;
+    for (int i = 0; i < 256; i++) {
+        int part = i / 32, low = b[4 + part / 2] >> part % 2 * 4 & 15;
+        int s = (low | (int)(high >> 2 * part & 3) << 4) - 32;
+        x[i] = scale * (float)s * (float)nonlinear[nibble(b + 8 + 16 * part, i % 32)];
+    }
+}
+
 /* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8
  * scales of 16 values each, and the float16 scale of those. */
 static void decode_q6_K(const uint8_t *b, float *x)

@@ -60,6 +60,13 @@ static int nonlinear(unsigned q)
     return x;
 }
 
+static double iq4_xs(const uint8_t *b, size_t i)
+{
+    size_t group = i / 32;
+    int scale = (int)(bits(b, 32 + 4 * group, 4) + 16 * bits(b, 16 + 2 * group, 2)) - 32;
+    return half(b, 0) * scale * nonlinear(bits(b, nibble(8 + 16 * group, i % 32), 4));
+}
+
 static double q6_k(const uint8_t *b, size_t i)
 {
     size_t side = i / 128, quarter = i / 32 % 4;
@@ -108,6 +115,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return half(b, 0) * (bits(b, nibble(8, i), 4) + 16 * bits(b, 32 + i, 1)) + half(b, 2);
     case VKA_IQ4_NL:
         return half(b, 0) * nonlinear(bits(b, nibble(2, i), 4));
+    case VKA_IQ4_XS:
+        return iq4_xs(b, i);
     case VKA_Q4_K:
         return with_sixes(b, 16, i);
     case VKA_Q5_K:
