@@ -135,6 +135,8 @@ enum vka_dtype {
     VKA_IQ4_NL, /* 32 in 18: d v(q), q of 4 bits, v = -127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
                     25, 38, 53, 69, 89, 113 */
     VKA_IQ4_XS, /* 256 in 136: d (s - 32) v(q), s of 6 bits for each 32 values, q and v as of iq4_nl */
+    VKA_NVFP4, /* 64 in 36: s q / 2, s of type e4m3 without a sign for each 16 values, where 0x7f is
+                    0, q twice a number of type e2m1; a scale of the tensor is not part of it */
     VKA_DTYPE_COUNT
 };
 
@@ -146,8 +148,8 @@ VKA_API size_t vka_dtype_size(enum vka_dtype dtype);
 VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* "f32", "f16", "bf16", "i32", "bool", "i8", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q6_K",
- * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K", "q3_K", "q2_K", "iq4_nl", "iq4_xs"; "unknown" for
- * other values. Static storage. Any thread. */
+ * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K", "q3_K", "q2_K", "iq4_nl", "iq4_xs", "nvfp4";
+ * "unknown" for other values. Static storage. Any thread. */
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
 
 /* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that

@@ -31,6 +31,20 @@ float from_e2m1(uint x)
     return (x & 8u) != 0u && m != 0u ? -magnitude : magnitude;
 }
 
+// The same of the lowest 4 bits of four bytes.
+vec4 four_e2m1(uint x)
+{
+    return vec4(from_e2m1(x), from_e2m1(x >> 8), from_e2m1(x >> 16), from_e2m1(x >> 24));
+}
+
+// Half a number of type e4m3 without a sign, from the lowest 8 bits; 0x7f is 0.
+float half_e4m3(uint x)
+{
+    uint m = x & 0x7fu;
+    float scale = m < 8u ? float(m) * 0.0009765625 : uintBitsToFloat((m << 20) + 0x3b800000u);
+    return (x & 0xffu) == 0x7fu ? 0.0 : scale;
+}
+
 // The values of iq4_nl and iq4_xs, of integers of 4 bits less 8: a polynomial that is nowhere 0.49
 // away from them, rounded.
 vec4 from_nonlinear(vec4 q)
@@ -93,6 +107,8 @@ vec4 from_nonlinear(vec4 q)
             uint e = name##_byte(at);                                                              \
             return vec2(uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);           \
         }                                                                                          \
+        if (type == TYPE_NVFP4)                                                                    \
+            return vec2(half_e4m3(words[at >> 2] >> i / 16u * 8u), 0.0);                           \
         if (type == TYPE_IQ4_XS) {                                                                 \
             uint part = i / 32u, low = words[(at + 4u) >> 2] >> 4u * part & 15u;                   \
             uint high = words[at >> 2] >> 16u + 2u * part & 3u;                                    \
@@ -136,6 +152,8 @@ vec4 from_nonlinear(vec4 q)
                 high = words[(at + 16u + i % 32u) >> 2] >> i / 32u & 0x01010101u;                  \
             return unsigned_bytes((low & 0x0f0f0f0fu) | high << 4, 0);                             \
         }                                                                                          \
+        if (type == TYPE_NVFP4)                                                                    \
+            return four_e2m1(words[(at + 4u + i / 16u * 8u + i % 8u) >> 2] >> i / 8u % 2u * 4u);   \
         uint shift = i / 16u % 2u * 4u;                                                            \
         if (type == TYPE_Q4_1)                                                                     \
             return unsigned_bytes(words[(at + 4u + i % 16u) >> 2] >> shift & 0x0f0f0f0fu, 0);      \
@@ -146,7 +164,7 @@ vec4 from_nonlinear(vec4 q)
             first = type == TYPE_Q5_0 ? 6u : 8u;                                                   \
         uint q = name##_word(at + first + i % 16u) >> shift;                                       \
         if (type == TYPE_MXFP4)                                                                    \
-            return vec4(from_e2m1(q), from_e2m1(q >> 8), from_e2m1(q >> 16), from_e2m1(q >> 24));  \
+            return four_e2m1(q);                                                                   \
         if (type == TYPE_Q4_0)                                                                     \
             return unsigned_bytes(q & 0x0f0f0f0fu, 8);                                             \
         if (IS_NONLINEAR(type))                                                                    \

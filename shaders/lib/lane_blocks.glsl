@@ -21,7 +21,7 @@ const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2
 // SIXES, iq4_xs: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then
 // scale and zero point; q6_K: low bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
-vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K: scales of 16
+vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K, nvfp4: scales of 16
 
 // Words i .. i + LANE_STEP - 1 of B, i counted in such steps.
 uvec4 load_step(uint i)
@@ -121,7 +121,7 @@ shared uint lane_table[HAS_TABLE(B_TYPE) ? 16 : 1];
 void init_table()
 {
     for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < 16; i += THREADS) {
-        float x = from_nonlinear(vec4(float(i) - 8.0)).x;
+        float x = B_TYPE == TYPE_NVFP4 ? from_e2m1(i) : from_nonlinear(vec4(float(i) - 8.0)).x;
 #ifdef LANE_BYTES
         lane_table[i] = uint(int(x)) & 0xffu;
 #else
@@ -188,6 +188,13 @@ void unpack_lane_scales(uint column, uint block, uint part)
     }
     if (B_TYPE == TYPE_IQ4_XS) {
         unpack_lane_iq4_xs(column, block % 2 * 2 + part);
+        return;
+    }
+    if (B_TYPE == TYPE_NVFP4) {
+        [[unroll]] for (uint i = 0; i < 4 / LANE_PARTS; i++) {
+            uint x = lane_words[column * LANE_WORDS + i / 2 * 9] >> i % 2 * 16;
+            lane_scales[column * 4 + i] = vec2(half_e4m3(x), half_e4m3(x >> 8));
+        }
         return;
     }
     vec4 scale, offset = vec4(0.0);
@@ -285,6 +292,8 @@ vec4 word_integers(uint x, bool high)
 uint table_numbers(uint column, uint g, uint j)
 {
     uint first = g / 2 * PART_HALVES + PART_FIRST;
+    if (B_TYPE == TYPE_NVFP4)
+        return lane_words[column * LANE_WORDS + g / 4 * 9 + 1 + g % 4 * 2 + j % 2] >> j / 2 * 4;
     if (B_TYPE == TYPE_IQ4_XS)
         return lane_words[column * LANE_WORDS + 2 + g / 2 * 4 + j] >> 4 * (g % 2);
     return lane_word(column, first + 2 * j) >> 4 * (g % 2);

@@ -25,7 +25,8 @@ uint raw_words_left(uint k0)
 
 struct run {
     uint words[17]; // of its blocks; HAS_SIXES, iq4_xs, i4_g128: integers, then what load_run() says
-    float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset
+    float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset; of
+                               // nvfp4 the scales of each 16
     uint zero;                 // the bias of i4_g128
 };
 
@@ -87,6 +88,11 @@ run load_run(uint first, uint i)
         [[unroll]] for (uint w = 0; w < n_word; w++)
             r.words[w] = raw_word(first + i * n_word + w);
         [[unroll]] for (uint part = 0; part < 2; part++) {
+            if (RUN_TYPE == TYPE_NVFP4) {
+                r.scale[part] = half_e4m3(r.words[0] >> 16 * part);
+                r.offset[part] = half_e4m3(r.words[0] >> 16 * part + 8);
+                continue;
+            }
             r.scale[part] = float_from_f16(run_half(r, run_scale_at(part)));
             if (HAS_OFFSET(RUN_TYPE))
                 r.offset[part] = float_from_f16(run_half(r, run_scale_at(part) + 1));
@@ -113,6 +119,8 @@ uint run_integers(run r, uint part, uint i)
     if (RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1)
         return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
                spread_bits(run_word(r, at) >> 4 * i) << 4;
+    if (RUN_TYPE == TYPE_NVFP4)
+        return r.words[1 + 4 * part + i / 4 * 2 + i % 2] >> i % 4 / 2 * 4;
     if (RUN_TYPE == TYPE_IQ4_XS)
         return r.words[4 * part + i % 4] >> shift;
     if (RUN_TYPE == TYPE_Q4_K)
@@ -142,6 +150,8 @@ uvec2 run_bytes(run r, uint part, uint i)
 vec4 run_values(run r, uint part, uint i)
 {
     uint x = run_integers(r, part, i) & RUN_MASK * 0x01010101u;
+    if (RUN_TYPE == TYPE_NVFP4)
+        return (i < 4 ? r.scale[part] : r.offset[part]) * four_e2m1(x);
     vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
     if (RUN_TYPE == TYPE_I4_G128)
         return r.scale[part] * (q - float(r.zero));

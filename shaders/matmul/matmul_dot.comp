@@ -109,7 +109,7 @@ void add_part(uint a[ROWS], uint part)
             float y = float(add_products(high, 8 * c + 4, -part_bias[c] * whole.y));
             float sum = lane_sum[i * OWN_COLUMNS + c];
             vec2 first = part_scales[2 * c];
-            if (HAS_SIXTEENS(B_TYPE)) {
+            if (HAS_SIXTEENS(B_TYPE) || B_TYPE == TYPE_NVFP4) {
                 vec2 second = part_scales[2 * c + 1];
                 sum = add_scaled(first.x, scale.x * x, sum);
                 sum = add_scaled(second.x, scale.y * y, sum);
@@ -171,6 +171,8 @@ void add_runs(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
     [[unroll]] for (uint part = 0; part < PARTS; part++) {
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
             part_scales[2 * c] = lane_scales[4 * c + part];
+            if (B_TYPE == TYPE_NVFP4)
+                part_scales[2 * c + 1].x = part_scales[2 * c].y;
             [[unroll]] for (uint i = 0; i < 8; i++)
                 part_bytes[8 * c + i] = lane_bytes(c, part, i);
         }

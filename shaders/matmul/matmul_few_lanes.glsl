@@ -98,7 +98,8 @@ void add_words(uint block, uint k, uint part)
             vec4 b[4];
             [[unroll]] for (uint j = 0; j < 4; j++)
                 b[j] = lane_integers(c, part, g, j) * (SCALES ? 1.0 : scale[g % 2]);
-            add_sixteen(c, block, part * granules + g, b, scale.x, scale.y);
+            float own = B_TYPE == TYPE_NVFP4 ? scale[g % 2] : scale.x;
+            add_sixteen(c, block, part * granules + g, b, own, scale.y);
         }
 }
 

@@ -183,6 +183,25 @@ static void decode_mxfp4(const uint8_t *b, float *x)
     }
 }
 
+/* Half of a number of 4 bits of exponent and 3 of mantissa; 0x7f is 0. */
+static float half_e4m3(uint8_t bits)
+{
+    int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    return bits == 0x7f   ? 0
+           : exponent > 0 ? ldexpf((float)(8 + mantissa), exponent - 11)
+                          : ldexpf((float)mantissa, -10);
+}
+
+/* nvfp4: scales of 16 values each; 64 values of type e2m1, 16 in 8 bytes. */
+static void decode_nvfp4(const uint8_t *b, float *x)
+{
+    static const int8_t twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (int i = 0; i < 64; i++) {
+        int part = i / 16, q = b[4 + 8 * part + i % 8] >> (i / 8 % 2 * 4) & 15;
+        x[i] = half_e4m3(b[part]) * (float)twice[q];
+    }
+}
+
 /* i4_g128: 128 values of 4 bits, two a byte, in order; float16 scale; zero point, 16 bits. */
 static void decode_i4_g128(const uint8_t *b, float *x)
 {

@@ -93,11 +93,24 @@ static double q2_k(const uint8_t *b, size_t i)
 }
 
 /* e2m1: exponents 0 (0 or 1/2) to 3. */
+static double e2m1(unsigned q)
+{
+    unsigned exponent = q >> 1 & 3, mantissa = q & 1;
+    double x = exponent ? ldexp(1 + mantissa / 2.0, (int)exponent - 1) : mantissa / 2.0;
+    return q & 8 ? -x : x;
+}
+
 static double mxfp4(const uint8_t *b, size_t i)
 {
-    unsigned q = bits(b, nibble(1, i), 4), exponent = q >> 1 & 3, mantissa = q & 1;
-    double x = exponent ? ldexp(1 + mantissa / 2.0, (int)exponent - 1) : mantissa / 2.0;
-    return ldexp(q & 8 ? -x : x, b[0] - 127);
+    return ldexp(e2m1(bits(b, nibble(1, i), 4)), b[0] - 127);
+}
+
+static double nvfp4(const uint8_t *b, size_t i)
+{
+    size_t group = i / 16, at = 8 * (4 + 8 * group + i % 8) + (i % 16 < 8 ? 0 : 4);
+    unsigned exponent = bits(b, 8 * group + 3, 4), mantissa = bits(b, 8 * group, 3);
+    double scale = ldexp(mantissa + (exponent ? 8.0 : 0.0), (exponent ? (int)exponent : 1) - 10);
+    return (b[group] == 0x7f ? 0 : scale) * e2m1(bits(b, at, 4));
 }
 
 double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
@@ -129,6 +142,8 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return q6_k(b, i);
     case VKA_MXFP4:
         return mxfp4(b, i);
+    case VKA_NVFP4:
+        return nvfp4(b, i);
     case VKA_I4_G128:
         return half(b, 64) * ((int)bits(b, 4 * i, 4) - (int)bits(b, 8 * 66, 16));
     case VKA_F32:

@@ -25,6 +25,8 @@ static inline void quantised_draw(struct rng *rng, enum vka_dtype dtype, double 
     }
     if (dtype == VKA_MXFP4)
         block[0] = (uint8_t)rng_range(rng, size > 1 ? 140 : 120, size > 1 ? 150 : 126);
+    for (int j = 0; j < 4 && dtype == VKA_NVFP4; j++) /* below 1, subnormal ones too, or any */
+        block[j] = (uint8_t)rng_range(rng, 0, size > 1 ? 255 : 55);
     if (dtype == VKA_I4_G128)
         block[67] = 0, block[66] &= 15;
 }
