@@ -114,27 +114,44 @@ const uint PART_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
 // What is to be subtracted from the integers; of i4_g128 it is the block's.
 const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 
-// The values of a type that HAS_TABLE, by their bits: floats, with LANE_BYTES int8. A lane's index
-// into registers would move them to memory.
-shared uint lane_table[HAS_TABLE(B_TYPE) ? 16 : 1];
+// The values of a type that HAS_TABLE, by their bits: floats, with LANE_BYTES int8, with HALF of each byte
+// two float16. Arrays in registers that lanes index would be moved to memory.
+#ifdef HALF
+const uint TABLE_VALUES = 256;
+#else
+const uint TABLE_VALUES = 16;
+#endif
+shared uint lane_table[HAS_TABLE(B_TYPE) ? TABLE_VALUES : 1];
+
+float table_value(uint i)
+{
+    return B_TYPE == TYPE_NVFP4 ? from_e2m1(i) : from_nonlinear(vec4(float(i & 15u) - 8.0)).x;
+}
 
 void init_table()
 {
-    for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < 16; i += THREADS) {
-        float x = B_TYPE == TYPE_NVFP4 ? from_e2m1(i) : from_nonlinear(vec4(float(i) - 8.0)).x;
-#ifdef LANE_BYTES
-        lane_table[i] = uint(int(x)) & 0xffu;
+    for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < TABLE_VALUES; i += THREADS) {
+#ifdef HALF
+        lane_table[i] = packFloat2x16(f16vec2(table_value(i), table_value(i >> 4)));
+#elif defined(LANE_BYTES)
+        lane_table[i] = uint(int(table_value(i))) & 0xffu;
 #else
-        lane_table[i] = floatBitsToUint(x);
+        lane_table[i] = floatBitsToUint(table_value(i));
 #endif
     }
 }
 
-// What the table has for the four numbers in the lowest bits of the bytes of x, beside other bits.
-uvec4 look_up(uint x)
+// What the table has for the bytes of x, of whose halves `high` tells.
+uvec4 look_up(uint x, bool high)
 {
-    return uvec4(lane_table[x & 15u], lane_table[x >> 8 & 15u], lane_table[x >> 16 & 15u],
-                 lane_table[x >> 24 & 15u]);
+#ifdef HALF
+    const uint mask = 255u;
+#else
+    const uint mask = 15u;
+    x >>= high ? 4 : 0;
+#endif
+    return uvec4(lane_table[x & mask], lane_table[x >> 8 & mask], lane_table[x >> 16 & mask],
+                 lane_table[x >> 24 & mask]);
 }
 
 // Two float16, as devices convert them, with subnormals as they are.
@@ -288,23 +305,42 @@ vec4 word_integers(uint x, bool high)
 #endif
 }
 
-// The numbers of values 16 g + 4 j and on of a type that HAS_TABLE, for look_up().
-uint table_numbers(uint column, uint g, uint j)
+// The word whose bytes have values 16 g + 4 j and on in a half, of a type that HAS_TABLE.
+uint table_word(uint column, uint g, uint j)
 {
     uint first = g / 2 * PART_HALVES + PART_FIRST;
     if (B_TYPE == TYPE_NVFP4)
-        return lane_words[column * LANE_WORDS + g / 4 * 9 + 1 + g % 4 * 2 + j % 2] >> j / 2 * 4;
+        return lane_words[column * LANE_WORDS + g / 4 * 9 + 1 + g % 4 * 2 + j % 2];
     if (B_TYPE == TYPE_IQ4_XS)
-        return lane_words[column * LANE_WORDS + 2 + g / 2 * 4 + j] >> 4 * (g % 2);
-    return lane_word(column, first + 2 * j) >> 4 * (g % 2);
+        return lane_words[column * LANE_WORDS + 2 + g / 2 * 4 + j];
+    return lane_word(column, first + 2 * j);
+}
+
+// What look_up() gives of them.
+uvec4 table_entries(uint column, uint g, uint j, out bool high)
+{
+    high = (B_TYPE == TYPE_NVFP4 ? j / 2 : g % 2) != 0;
+    return look_up(table_word(column, g, j), high);
 }
 
 // Integers 16 g + 4 j and on of part `of` of a block.
 vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
-    if (HAS_TABLE(B_TYPE))
-        return uintBitsToFloat(look_up(table_numbers(column, g, j)));
+    if (HAS_TABLE(B_TYPE)) {
+        bool high;
+        uvec4 found = table_entries(column, g, j, high);
+#ifdef HALF
+        vec4 values;
+        [[unroll]] for (uint e = 0; e < 4; e++) {
+            f16vec2 pair = unpackFloat2x16(found[e]);
+            values[e] = float(high ? pair.y : pair.x);
+        }
+        return values;
+#else
+        return uintBitsToFloat(found);
+#endif
+    }
     uint sixes_at = at + HEAD_WORDS + part / 2 * 8 + side * 4 + j;
     if (B_TYPE == TYPE_Q4_K)
         return word_integers(lane_words[sixes_at], part % 2 != 0);
@@ -347,7 +383,8 @@ uint lane_bytes(uint column, uint part, uint i)
 {
     uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
     if (HAS_TABLE(B_TYPE)) {
-        uvec4 b = look_up(table_numbers(column, 2 * part + i / 4, i % 4));
+        bool high;
+        uvec4 b = table_entries(column, 2 * part + i / 4, i % 4, high);
         return b.x | b.y << 8 | b.z << 16 | b.w << 24;
     }
     if (SIXES) {
