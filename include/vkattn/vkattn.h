@@ -130,13 +130,13 @@ enum vka_dtype {
                     and values of caches alone, see vka_cache_info */
     VKA_Q5_1,    /* 32 in 24: d q + m, q of 5 bits */
     VKA_Q5_K,    /* 256 in 176: d s q - m t as Q4_K, q of 5 bits */
-    VKA_Q3_K, /* 256 in 110: d (s - 32) (q - 4), q of 3 bits, with s of 6 bits for each 16 values */
-    VKA_Q2_K, /* 256 in 84: d s q - m t, q of 2 bits, with s and t of 4 bits for each 16 values */
-    VKA_IQ4_NL, /* 32 in 18: d v(q), q of 4 bits, v = -127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
-                    25, 38, 53, 69, 89, 113 */
-    VKA_IQ4_XS, /* 256 in 136: d (s - 32) v(q), s of 6 bits for each 32 values, q and v as of iq4_nl */
-    VKA_NVFP4, /* 64 in 36: s q / 2, s of type e4m3 without a sign for each 16 values, where 0x7f is
-                    0, q twice a number of type e2m1; a scale of the tensor is not part of it */
+    VKA_Q3_K,    /* 256 in 110: d (s - 32) (q - 4), q of 3 bits, s of 6 for each 16 values */
+    VKA_Q2_K,    /* 256 in 84: d s q - m t, q of 2 bits, s and t of 4 for each 16 values */
+    VKA_IQ4_NL,  /* 32 in 18: d v(q), q of 4 bits, v = -127, -104, -83, -65, -49, -35, -22, -10, 1,
+                    13, 25, 38, 53, 69, 89, 113 */
+    VKA_IQ4_XS,  /* 256 in 136: d (s - 32) v(q) as IQ4_NL, s of 6 bits for each 32 values */
+    VKA_NVFP4,   /* 64 in 36: s q, q of type e2m1, s of type e4m3 without a sign for each 16 values,
+                    but 0 of the bits 0x7f. The scale of a tensor is no part of it. */
     VKA_DTYPE_COUNT
 };
 

@@ -58,9 +58,11 @@ static uint32_t round_up_to_power(uint32_t x)
 static uint32_t most_rows(uint32_t vendor, const struct matmul_problem *p)
 {
     bool fifths = p->b_type == VKA_Q5_1 || p->b_type == VKA_Q5_K; /* and offsets */
+    if (HAS_TABLE(p->b_type) && vendor == VENDOR_QUALCOMM && in_lanes(p))
+        return SMALL_TILE / 2;
     if (p->quantised && vendor == VENDOR_QUALCOMM)
         return in_lanes(p) || fifths ? SMALL_TILE : 2 * SMALL_TILE;
-    if (p->quantised && vendor == VENDOR_INTEL && !in_lanes(p))
+    if (p->quantised && vendor == VENDOR_INTEL && (!in_lanes(p) || HAS_OFFSET(p->b_type)))
         return 2 * SMALL_TILE;
     return FEW_TILE_ROWS;
 }
@@ -76,6 +78,8 @@ static void fit_registers(const struct caps *caps, const struct matmul_problem *
     c->rows = divide_up(p->m, divide_up(p->m, most)); /* tiles of about equal height */
     c->lanes = c->rows > SMALL_TILE ? 128 : 64;
     c->chunks = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
+    if (!few && (p->b_type == VKA_Q3_K || p->b_type == VKA_Q2_K))
+        c->chunks /= 2; /* a chunk takes the more registers, the more parts its values have */
 }
 
 /* Columns of a workgroup. They share its reads of A, which should be few beside those of B; but k
