@@ -105,6 +105,12 @@ CASES = {
     "exaone4": {**SIZES, "sliding_window": 11, "sliding_window_pattern": 2},
     "exaone4 without windows": {**SIZES, "sliding_window": None, "layer_types": KINDS[1:] * 2},
     "hunyuan_v1_dense": HEAD,
+    "hunyuan_v1_dense alpha": {
+        **{
+            **HEAD,
+            "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0, "mscale": 1.0},
+        },
+    },
     "seed_oss": {**HEAD, "attention_out_bias": True},
     "glm": HEAD,
     "glm4": HEAD,
@@ -251,9 +257,11 @@ def inner_of(row):
 
 
 def keys_of(row):
-    """Factors, caps and switches."""
+    """Keys of factors and caps, and switches."""
     names = ("embed_scale", "scale", "query_scalar", "softcap", "logit_softcap", "residual_scale")
-    keys = [said(row[x]) for x in (*names, "logit_divisor", "logit_scale") if isinstance(row[x], Key)]
+    keys = [
+        said(row[x]) for x in (*names, "logit_divisor", "logit_scale") if isinstance(row[x], Key)
+    ]
     fixed = ["embedding by the root of the width"] if row["embed_scale"] is root_width else []
     unscaled = ["attention without a scale"] if row["scale"] == 1.0 else []
     return ", ".join([*fixed, *unscaled, *keys, *(f"`{key}`" for key in row.get("switches", {}))])
@@ -268,7 +276,7 @@ def table_row(name):
 
 
 def shapes_of(auto, folder, name):
-    """The shapes of tensors that transformers saves; layers are alike."""
+    """What transformers saves: shapes by name; layers are alike."""
     from safetensors import safe_open
 
     (folder / "config.json").write_text(json.dumps(config_of(name)))

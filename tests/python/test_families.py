@@ -1,19 +1,22 @@
-"""Every decoder family by name: tiny models with weights that follow from their names, against logits and
-ids that transformers gave (families.json), and against transformers itself where that is installed."""
+"""Every decoder family by name: tiny models with weights that follow from their names, against
+logits and ids that transformers gave (families.json), and against transformers itself where that is
+installed."""
 
 import json
+import types
 import warnings
 
 import families
 import numpy as np
 import pytest
+import test_int4
 
 import vkattn
 import vkattn.models
-from vkattn.models._causal import alibi_slopes, sinusoids
+from vkattn.models._causal import alibi_slopes, row_order, sinusoids
 from vkattn.models._design import design_of_config
 from vkattn.models._families import FAMILIES, MISSING
-from vkattn.models._source import Keys
+from vkattn.models._source import FolderWeights, Keys
 from vkattn.models._table import Key
 
 EXPECTED = json.loads(families.EXPECTED.read_text())
@@ -65,10 +68,13 @@ def test_logits(made, device, name):
 
 @pytest.mark.parametrize("name", families.CASES)
 def test_ids(request, made, device, name):
-    """96 of 96 greedy ids of four prompts in three places; of each family with --families, else of some."""
+    """96 of 96 greedy ids of four prompts in three places; of each family with --families."""
     if not request.config.getoption("--families") and name not in SAMPLE:
         pytest.skip("NOT ASKED FOR: --families CONTINUES PROMPTS BY EACH FAMILY")
-    assert families.our_greedy(load(made(name), device), EXPECTED[name]["seed"]) == EXPECTED[name]["ids"]
+    assert (
+        families.our_greedy(load(made(name), device), EXPECTED[name]["seed"])
+        == EXPECTED[name]["ids"]
+    )
 
 
 SAMPLE = ("gemma3_text", "bloom", "hunyuan_v1_dense")
@@ -115,7 +121,9 @@ def test_defaults(name):
     if kinds and name not in ("qwen2", "qwen3"):
         assert found.windows == [window if k == "sliding_attention" else None for k in kinds]
     heads = their.num_attention_heads
-    kv = getattr(their, "num_key_value_heads", None) or getattr(their, "num_kv_heads", None) or heads
+    kv = (
+        getattr(their, "num_key_value_heads", None) or getattr(their, "num_kv_heads", None) or heads
+    )
     if name == "falcon":
         kv = 1
     assert (found.n_head, found.n_kv_head) == (heads, kv)
@@ -137,7 +145,7 @@ def test_defaults(name):
 
 
 def test_slopes():
-    """The slopes where heads are no power of two, as Press et al. wrote them."""
+    """Heads that are no power of two too, as Press et al. wrote them."""
     assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(1) == [2.0**-8]
     want = [2.0 ** (-i) for i in range(1, 9)] + [2.0 ** (-i / 2) for i in (1, 3, 5, 7)]
@@ -158,6 +166,30 @@ def test_sinusoids():
         assert np.abs(sinusoids(40, width, 2) - want).max() < 1e-5
 
 
+@pytest.mark.parametrize("order", ["heads", "shards"])
+def test_fused_blocks(device, rng, tmp_path, order):
+    """Rows of a fused matrix in blocks of 4 bits are put in order as those of floats are."""
+    arrays, weight = test_int4.draw(rng, 384, 128, "gptq", 1, 0.2)
+    tensors = {}
+    test_int4.put(tensors, "x", arrays)
+    tensors["x.bias"] = rng.standard_normal(384).astype(np.float32)
+    families.write_safetensors(tmp_path / "model.safetensors", tensors)
+    weights = FolderWeights(str(tmp_path), device, None, test_int4.config_of("gptq"))
+    design = types.SimpleNamespace(qkv_order=order, n_head=4, n_kv_head=4, head_dim=32)
+    rows = row_order(design)
+    assert sorted(rows) == list(range(384))
+    (made,) = weights.linears(["x"], [384], 128, order=rows)
+    assert made.weight.dtype == "i4_g128"
+    x = device.tensor(rng.standard_normal((1, 128), np.float32))
+    with vkattn.Plan(device) as plan:
+        out = device.empty((1, 384))
+        plan.linear(x, made.weight, out, bias=made.bias)
+        plan.finish().run()
+    want = (x.read() @ weight.T + tensors["x.bias"])[0]
+    cut = want.reshape(4, 3, 32) if order == "heads" else want.reshape(4, 3, -1)[:, [0, 2, 1]]
+    assert np.abs(out.read()[0] - cut.transpose(1, 0, 2).reshape(-1)).max() < 1e-4
+
+
 # ---- What is refused ----------------------------------------------------------------------------
 
 
@@ -170,6 +202,7 @@ def test_sinusoids():
         ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive"),
         ("gemma2", {"sliding_window": 0}, "sliding_window: expected at least 1, got 0"),
         ("gemma3_text", {"layer_types": ["x", "y"]}, "layer_types .* is not supported"),
+        ("gemma3_text", {"rope_parameters": {"rope_theta": 5.0}}, "those of full_attention and of"),
         ("granite", {"logits_scaling": 0}, "logits_scaling: expected a positive number"),
         ("granite", {"residual_multiplier": "x"}, "residual_multiplier: expected float"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers: expected 0 or 1 for each layer"),
@@ -207,7 +240,23 @@ def test_refused(made, device, name, change, sentence):
         vkattn.models.load(folder, device=device)
 
 
-ODD = ["x", 0, -1, 1, 2.5, 10**400, float("nan"), [], [[]], [[1, 2]], {}, {"a": 1}, True, False, None]
+ODD = [
+    "x",
+    0,
+    -1,
+    1,
+    2.5,
+    10**400,
+    float("nan"),
+    [],
+    [[]],
+    [[1, 2]],
+    {},
+    {"a": 1},
+    True,
+    False,
+    None,
+]
 
 
 def keys_of(value):

@@ -1,5 +1,5 @@
-"""What the rows of decoders begin with: docs/models.md, "Add a family", says what settings mean, and
-_design.py reads them."""
+"""What the rows of decoders begin with: docs/models.md, "Add a family", says what settings mean,
+and _design.py reads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ BASE: Row = {
     "prefix": "model.",
     "layers": "layers.{}.",
     "names": {},
-    "unused": ("rotary_emb.inv_freq",),  # tensors that are known to be without effect, by their ends
+    "unused": (
+        "rotary_emb.inv_freq",
+    ),  # tensors that are known to be without effect, by their ends
     # Objects of config.json whose keys are read as object.key; keys that change nothing here.
     "nested": (),
     "inert": (),
@@ -78,7 +80,8 @@ BASE: Row = {
     "positions": "rope",
     "position_offset": 0,
     "theta": Key("rope_theta", 10000.0),
-    "local_theta": None,
+    "local_theta": None,  # where there is a window
+    "dynamic_alpha": False,  # rope_scaling of type dynamic has an alpha that makes another base
     "rotary_share": Key("partial_rotary_factor", 1.0),
     "rotary_dim": None,
     "interleaved": False,

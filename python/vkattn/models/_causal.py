@@ -19,8 +19,8 @@ from ._text import Text
 
 
 def alibi_slopes(n_head: int) -> list[float]:
-    """2^(-8 i / n) for a power of two; for others those of the power below, then every second one of
-    the power above."""
+    """2^(-8 i / n) for a power of two; for others those of the power below, then every second one
+    of the power above."""
     below = 2 ** int(math.log2(n_head))
     slopes = [2.0 ** (-8 * i / below) for i in range(1, below + 1)]
     above = [2.0 ** (-4 * i / below) for i in range(1, 2 * below, 2)]
@@ -28,7 +28,7 @@ def alibi_slopes(n_head: int) -> list[float]:
 
 
 def sinusoids(n: int, width: int, skip: int) -> np.ndarray:
-    """The rows of positions from `skip` on: float32 [n][width], sines and then cosines."""
+    """Positions from `skip` on as float32 [n][width], sines and then cosines."""
     half = width // 2
     steps = np.exp(np.arange(half) * -(math.log(10000) / max(half - 1, 1)))
     angles = (np.arange(n) + skip)[:, None] * steps
@@ -109,8 +109,8 @@ def norm_of(weights: Weights, d: Design, name: str, factor: float = 1.0) -> dict
 
 
 def _head_norm(weights: Weights, d: Design, name: str, n: int) -> dict[str, Any]:
-    """Arguments of Plan.norm for n heads of queries or keys, over [dim], or [n * dim] where one
-    norm is of all heads; "each": weights [n][dim] that are multiplied afterwards."""
+    """The norm of n heads of queries or keys: arguments of Plan.norm over [dim], or [n * dim] where
+    one norm is of all heads; "each": weights [n][dim] that are multiplied afterwards."""
     rms = d.head_norm.startswith("rms")
     made: dict[str, Any] = {"kind": "rms" if rms else "layer", "epsilon": d.epsilon}
     size = n * d.head_dim if d.head_norm == "rms of all" else d.head_dim

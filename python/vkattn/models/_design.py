@@ -18,7 +18,11 @@ from ._table import Key, Row
 
 def _activation(keys: Keys, name: str, default: Any) -> str:
     """relu2 is relu(x) * x."""
-    return "relu2" if keys.get(name, str, default) == "relu2" else table.activation(keys, name, default)
+    return (
+        "relu2"
+        if keys.get(name, str, default) == "relu2"
+        else table.activation(keys, name, default)
+    )
 
 
 def _every(keys: Keys, name: str, default: Any) -> int:
@@ -103,7 +107,7 @@ def layer_kinds(keys: Keys, row: Row) -> list[str]:
 
 
 def _expanded(keys: Keys, n_layer: int) -> list[str]:
-    """The kinds that GPT Neo says as [[[kind, ..], times], ..]."""
+    """The layers that GPT Neo states as [[[kind, ..], times], ..]."""
     words = {"global": FULL, "local": SLIDING}
     keys.left.discard("attention_layers")  # the same, expanded
     types = keys.get("attention_types", list, [[["global", "local"], 12]])
@@ -143,12 +147,32 @@ def _rope_config(keys: Keys, row: Row, kind: str) -> Config:
     if kind == SLIDING and row["local_theta"] is not None:
         values.pop("rope_scaling", None)
         theta = row["local_theta"]
-    nested = values.get("rope_parameters")
-    if isinstance(nested, dict) and set(nested) & {FULL, SLIDING}:
-        values["rope_parameters"] = nested.get(kind)
+    given = values.get("rope_parameters")
+    if isinstance(given, dict) and set(given) & {FULL, SLIDING}:
+        values["rope_parameters"] = given.get(kind)
         values.pop("rope_scaling", None)
+    elif given and row["local_theta"] is not None:
+        raise UnsupportedError(
+            f"{keys.where}: rope_parameters {shown(given)} is not supported: expected those of"
+            f" {FULL} and of {SLIDING}"
+        )
+    if row["dynamic_alpha"]:
+        theta = _alpha_base(values, theta, row["head_dim"])
     values.update(rope_theta=theta, partial_rotary_factor=row["rotary_share"])
     return Config(values, keys.where)
+
+
+def _alpha_base(values: dict[str, Any], theta: float, dim: int) -> float:
+    """The base of a rotation of type dynamic with an alpha, which says nothing else then."""
+    for name in ("rope_scaling", "rope_parameters"):
+        given = values.get(name)
+        if not isinstance(given, dict) or not isinstance(given.get("alpha"), (int, float)):
+            continue
+        if given.get("type") == "dynamic" or given.get("rope_type") == "dynamic":
+            values[name] = None  # its other words say nothing then
+            base = float(given.get("rope_theta") or theta)
+            theta = base * max(float(min(given["alpha"], 1e30)), 0.0) ** (dim / max(dim - 2, 1))
+    return theta
 
 
 def _ropes(keys: Keys, row: Row, kinds: list[str]) -> list[Any]:

@@ -19,7 +19,9 @@ MISSING = {
         ),
         "products of chosen experts",
     ),
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), "a state that is carried on"),
+    **dict.fromkeys(
+        ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), "a state that is carried on"
+    ),
     **dict.fromkeys(
         ("qwen3_next", "qwen3_5", "jamba", "bamba", "zamba2", "falcon_h1", "nemotron_h", "lfm2"),
         "layers with a state or a convolution",

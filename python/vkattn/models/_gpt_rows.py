@@ -306,7 +306,9 @@ GPT_FAMILIES["opt"] = of(
     o_bias=lambda row: row["qkv_bias"],
     mlp_bias=lambda row: row["qkv_bias"],
     switches={
-        **switch("layer_norm_elementwise_affine", True, {}, {"norm_weight": "none", "norm_bias": False}),
+        **switch(
+            "layer_norm_elementwise_affine", True, {}, {"norm_weight": "none", "norm_bias": False}
+        ),
         **switch("_remove_final_layer_norm", False, {"names": {"norm": None}}),
         **switch(
             "do_layer_norm_before",

@@ -43,9 +43,7 @@ NO_WINDOW: Row = {
     "use_sliding_window": (False,),
     "max_window_layers": (),
 }
-MISTRAL = of(
-    LLAMA, **NO_BIAS, n_kv_head=kv_heads(8), window=Key("sliding_window", 4096, None)
-)
+MISTRAL = of(LLAMA, **NO_BIAS, n_kv_head=kv_heads(8), window=Key("sliding_window", 4096, None))
 QWEN2 = of(
     LLAMA,
     n_kv_head=kv_heads(32),
@@ -188,6 +186,7 @@ LLAMA_FAMILIES["hunyuan_v1_dense"] = of(
     names={"q_norm": "self_attn.query_layernorm", "k_norm": "self_attn.key_layernorm"},
     head_norm="rms",
     norm_rotated=True,
+    dynamic_alpha=True,
     epsilon=Key("rms_norm_eps", 1e-5),
     only={"use_cla": (False,), "use_qk_norm": (True,)},
 )
@@ -286,7 +285,7 @@ LLAMA_FAMILIES["stablelm"] = of(
     n_kv_head=kv_heads(32),
     qkv_bias=Key("use_qkv_bias", False),
     o_bias=False,
-    rotary_share=Key("partial_rotary_factor", 0.25),
+    rotary_share=Key(("partial_rotary_factor", "rope_pct"), 0.25),
     switches={
         **switch("use_parallel_residual", False, {"parallel": True, "names": {"ffn_norm": None}}),
         **switch(

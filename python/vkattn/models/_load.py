@@ -65,8 +65,21 @@ _INERT = {
     *("do_sample", "length_penalty", "max_length", "num_beams", "num_return_sequences"),
     *("repetition_penalty", "temperature", "top_k", "top_p", "eos_token_ids"),
     *("num_labels", "torchscript", "use_bfloat16"),
-    *("activation_dropout", "residual_dropout", "embedding_dropout", "resid_dropout", "embd_dropout"),
-    *("embed_dropout", "emb_pdrop", "layerdrop", "init_std", "cache_implementation", "eod_token_id"),
+    *(
+        "activation_dropout",
+        "residual_dropout",
+        "embedding_dropout",
+        "resid_dropout",
+        "embd_dropout",
+    ),
+    *(
+        "embed_dropout",
+        "emb_pdrop",
+        "layerdrop",
+        "init_std",
+        "cache_implementation",
+        "eod_token_id",
+    ),
     *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
     *(
         "pooler_num_fc_layers",

@@ -1,5 +1,6 @@
 """Families of models as rows of a table: a row is a dict of settings, each a value, or a Key of
-config.json. `of` makes a row of another, `chosen` follows its switches, `settings` reads its keys."""
+config.json. `of` makes a row of another, `chosen` follows its switches, `settings` reads its keys.
+"""
 
 from __future__ import annotations
 
