@@ -161,6 +161,8 @@ CASES = {
         "vocab_size": TOKENS,
         "max_position_embeddings": 256,
     },
+    "persimmon": NEOX,
+    "persimmon without norms": {**NEOX, "qk_layernorm": False},
     "arcee": {**SIZES, "mlp_bias": True},
     "nemotron": SIZES,
     "ministral": {**HEAD, "sliding_window": 11},

@@ -3,13 +3,14 @@ and _design.py reads them."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ._table import Key, Row
 
 
 def root_width(row: Row) -> float:
-    return float(row["width"]) ** 0.5
+    return math.sqrt(row["width"])
 
 
 def four_widths(row: Row) -> int:

@@ -27,7 +27,7 @@ def alibi_slopes(n_head: int) -> list[float]:
     return (slopes + above)[:n_head]
 
 
-def sinusoids(n: int, width: int, skip: int) -> np.ndarray:
+def sinusoids(n: int, width: int, skip: int) -> Any:
     """Positions from `skip` on as float32 [n][width], sines and then cosines."""
     half = width // 2
     steps = np.exp(np.arange(half) * -(math.log(10000) / max(half - 1, 1)))
@@ -36,7 +36,7 @@ def sinusoids(n: int, width: int, skip: int) -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def row_order(d: Design) -> np.ndarray | None:
+def row_order(d: Design) -> Any:
     """The rows of a fused matrix that become those of q, of k and of v; None where they are so."""
     n, kv, dim = d.n_head, d.n_kv_head, d.head_dim
     if not d.qkv_order:
@@ -295,8 +295,9 @@ class _Pass:
             scale /= i + 1
         if d.scale or d.scale_by_layer:
             options["scale"] = scale
-        if d.windows[i]:
-            options["window"] = (d.windows[i] - 1, -1)
+        window = d.windows[i]
+        if window:
+            options["window"] = (window - 1, -1)
         if d.softcap:
             options["softcap"] = d.softcap
         graph.plan.attention(

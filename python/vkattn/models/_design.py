@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 from .._config import Config, shown
@@ -63,7 +64,9 @@ class Design:
         self.windows = windows  # keys that a layer sees, its own included
         self._ropes = ropes
 
-    def __getattr__(self, name: str) -> Any:
+    prefix: str
+
+    def __getattr__(self, name: str) -> Any:  # settings, for type checkers
         raise AttributeError(name)
 
     def name(self, part: str) -> str:
@@ -103,7 +106,7 @@ def layer_kinds(keys: Keys, row: Row) -> list[str]:
         raise UnsupportedError(f"{keys.where}: layer_types {shown(kinds)} is not supported")
     if SLIDING in kinds and window is None:
         raise FileError(f"{keys.where}: layer_types: expected a sliding_window, there is none")
-    return kinds
+    return list(kinds)
 
 
 def _expanded(keys: Keys, n_layer: int) -> list[str]:
@@ -112,7 +115,8 @@ def _expanded(keys: Keys, n_layer: int) -> list[str]:
     keys.left.discard("attention_layers")  # the same, expanded
     types = keys.get("attention_types", list, [[["global", "local"], 12]])
     try:
-        kinds = [words[kind] for some, n in types for _ in range(min(n, n_layer)) for kind in some]
+        every = (words[kind] for some, n in types if some for _ in range(n) for kind in some)
+        kinds = list(itertools.islice(every, n_layer + 1))
     except (KeyError, TypeError, ValueError):
         kinds = []
     if len(kinds) != n_layer:
@@ -180,8 +184,13 @@ def _ropes(keys: Keys, row: Row, kinds: list[str]) -> list[Any]:
         return [None] * len(kinds)
     made: dict[str, Any] = {}
     for kind in sorted(set(kinds)):
-        if row["rotary_dim"] is not None:
-            made[kind] = Rope(row["rotary_dim"], row["theta"])
+        dim = row["rotary_dim"]
+        if dim is not None:
+            if dim % 2 or dim > row["head_dim"]:
+                raise UnsupportedError(
+                    f"{keys.where}: rotary_dim {dim} of a head of {row['head_dim']} is not supported"
+                )
+            made[kind] = Rope(dim, row["theta"])
         else:
             made[kind] = _rope_config(keys, row, kind)
             rope_of(made[kind], row["head_dim"], 1)  # what is not supported is refused now

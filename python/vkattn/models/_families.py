@@ -30,6 +30,5 @@ MISSING = {
         ("gemma3", "gemma3n", "gemma4", "mistral3", "mllama", "llava", "qwen2_vl", "qwen2_5_vl"),
         "its images; a folder of its text model alone, such as gemma3_text, is read",
     ),
-    "persimmon": "its order of norms",
     "recurrent_gemma": "its recurrent layers",
 }

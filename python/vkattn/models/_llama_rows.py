@@ -236,6 +236,10 @@ LLAMA_FAMILIES["helium"] = of(
 # ---- Llama's names with layer norms, or with a matrix that has no gate --------------------------
 
 LAYER = of(LLAMA, norm="layer", norm_bias=True, epsilon=Key("layer_norm_eps", 1e-5))
+LAYER_NORMS: Row = {
+    "names": {"q_norm": "self_attn.q_layernorm", "k_norm": "self_attn.k_layernorm"},
+    "head_norm": "layer",
+}
 COHERE = of(
     LAYER,
     names={"ffn_norm": None},
@@ -288,14 +292,7 @@ LLAMA_FAMILIES["stablelm"] = of(
     rotary_share=Key(("partial_rotary_factor", "rope_pct"), 0.25),
     switches={
         **switch("use_parallel_residual", False, {"parallel": True, "names": {"ffn_norm": None}}),
-        **switch(
-            "qk_layernorm",
-            False,
-            {
-                "names": {"q_norm": "self_attn.q_layernorm", "k_norm": "self_attn.k_layernorm"},
-                "head_norm": "layers",
-            },
-        ),
+        **switch("qk_layernorm", False, {**LAYER_NORMS, "head_norm": "layers"}),
     },
 )
 LLAMA_FAMILIES["phi"] = of(
@@ -314,14 +311,7 @@ LLAMA_FAMILIES["phi"] = of(
     head_bias=True,
     activation=Key("hidden_act", "gelu_new"),
     rotary_share=Key("partial_rotary_factor", 0.5),
-    switches=switch(
-        "qk_layernorm",
-        False,
-        {
-            "names": {"q_norm": "self_attn.q_layernorm", "k_norm": "self_attn.k_layernorm"},
-            "head_norm": "layer",
-        },
-    ),
+    switches=switch("qk_layernorm", False, LAYER_NORMS),
 )
 LLAMA_FAMILIES["nemotron"] = of(
     LAYER,
@@ -331,4 +321,22 @@ LLAMA_FAMILIES["nemotron"] = of(
     activation=Key("hidden_act", "relu2"),
     mlp_bias=Key("mlp_bias", False),
     rotary_share=Key(("partial_rotary_factor", "rope_percent", "rope_percentage"), 0.5),
+)
+LLAMA_FAMILIES["persimmon"] = of(
+    LAYER,
+    names={
+        **dict.fromkeys(("q", "k", "v", "gate")),
+        "norm": "final_layernorm",
+        "qkv": "self_attn.query_key_value",
+        "o": "self_attn.dense",
+        "up": "mlp.dense_h_to_4h",
+        "down": "mlp.dense_4h_to_h",
+    },
+    n_kv_head=lambda row: row["n_head"],
+    qkv_order="heads",
+    qkv_bias=True,
+    mlp_bias=True,
+    activation=Key("hidden_act", "relu2"),
+    rotary_share=Key("partial_rotary_factor", 0.5),
+    switches=switch("qk_layernorm", True, LAYER_NORMS),
 )

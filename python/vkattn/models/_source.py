@@ -166,11 +166,9 @@ class Weights:
         for run in _runs(parts, self.device.info.max_allocation):
             weight = self._upload([parts[i] for i in run], (sum(rows[i] for i in run), columns))
             values = [
-                (
-                    self._vector(f"{names[i]}.bias", rows[i])
-                    if biased[i]
-                    else np.zeros(rows[i], np.float32)
-                )
+                self._vector(f"{names[i]}.bias", rows[i])
+                if biased[i]
+                else np.zeros(rows[i], np.float32)
                 for i in run
             ]
             if order is not None:
