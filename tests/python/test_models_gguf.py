@@ -199,7 +199,7 @@ def test_scaled_gguf(device, tmp_path):
 @pytest.mark.parametrize(
     "change, extra, sentence",
     [
-        ({"general.architecture": "gemma"}, [], "general.architecture 'gemma' is not supported"),
+        ({"general.architecture": "gemma9"}, [], "general.architecture 'gemma9' is not supported"),
         ({"llama.rope.scaling.type": "yarn"}, [], "rope.scaling.type 'yarn' with a factor of 1"),
         ({"llama.attention.sliding_window": 4}, [], "llama.attention.sliding_window would change"),
         ({"llama.embedding_length": 31}, [], r"expected \[96, 31\], got \[96, 32\]"),

@@ -8,12 +8,11 @@ from typing import Any
 
 from .._config import Config, shown
 from .._errors import FileError, UnsupportedError
-from .._gguf import GGUF
 from .._options import Rope
 from .._rope import rope_of
 from . import _table as table
 from ._families import FAMILIES
-from ._source import Keys, Weights
+from ._source import Keys
 from ._table import Key, Row
 
 
@@ -213,91 +212,3 @@ def design_of_config(keys: Keys, kind: str) -> Design:
     kinds = layer_kinds(keys, row)
     windows = [row["window"] if k == SLIDING else None for k in kinds]
     return Design(row, windows, _ropes(keys, row, kinds))
-
-
-# ---- GGUF ---------------------------------------------------------------------------------------
-
-ARCHITECTURES = ("llama", "phi3", "qwen2", "qwen3")
-_NAMES = {
-    "embedding": "token_embd",
-    "norm": "output_norm",
-    "head": "output",
-    "attn_norm": "attn_norm",
-    "ffn_norm": "ffn_norm",
-    "qkv": "attn_qkv",
-    "q": "attn_q",
-    "k": "attn_k",
-    "v": "attn_v",
-    "o": "attn_output",
-    "q_norm": "attn_q_norm",
-    "k_norm": "attn_k_norm",
-    "gate_up": "ffn_up",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
-}
-
-
-def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Design:
-    row = dict(FAMILIES[kind])
-    width = keys.size(f"{kind}.embedding_length")
-    n_head = keys.size(f"{kind}.attention.head_count")
-    head_dim = keys.size(f"{kind}.attention.key_length", max(width // n_head, 1))
-    keys.only(f"{kind}.attention.value_length", head_dim)
-    n_layer = keys.size(f"{kind}.block_count")
-    dim = keys.size(f"{kind}.rope.dimension_count", head_dim)
-    n_token = keys.size(f"{kind}.vocab_size", (file.shape("token_embd.weight") or (1,))[0])
-    keys.get(f"{kind}.context_length", int)
-    window = 0
-    if kind == "phi3":
-        window = keys.get("phi3.attention.sliding_window", int, 0)  # 0: none
-        if window < 0:
-            raise FileError(f"{keys.where}: phi3.attention.sliding_window: {window} is negative")
-        # It belongs to the tensors rope_factors_long and _short, which are refused.
-        keys.get("phi3.rope.scaling.original_context_length", int)
-    row.update(
-        prefix="",
-        layers="blk.{}.",
-        names={part: _NAMES[part] for part in row["names"]},
-        unused=(),
-        width=width,
-        n_layer=n_layer,
-        n_head=n_head,
-        n_kv_head=keys.size(f"{kind}.attention.head_count_kv", n_head),
-        head_dim=head_dim,
-        ffn_width=keys.size(f"{kind}.feed_forward_length"),
-        n_token=n_token,
-        epsilon=keys.positive(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
-        activation="silu",
-        qkv_bias="blk.0.attn_q.bias" in weights,
-        o_bias="blk.0.attn_output.bias" in weights,
-        mlp_bias="blk.0.ffn_down.bias" in weights,
-        tied="output.weight" not in weights,
-        interleaved=kind == "llama",  # as llama.cpp's converter permutes rows of q and k
-    )
-    row = table.settings(keys, row, {k: x for k, x in READERS.items() if callable(row[k])})
-    rope = _gguf_rope(keys, kind, weights, dim)
-    return Design(row, [window or None] * n_layer, [rope] * n_layer)
-
-
-def _gguf_rope(keys: Keys, kind: str, weights: Weights, dim: int) -> Rope:
-    base = keys.positive(f"{kind}.rope.freq_base", 10000.0)
-    scaling = keys.get(f"{kind}.rope.scaling.type", str, "none")
-    factor = keys.positive(f"{kind}.rope.scaling.factor", 1.0)
-    if scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
-        raise UnsupportedError(
-            f"{keys.where}: {kind}.rope.scaling.type {shown(scaling)} with a factor of {factor:g}"
-            " is not supported"
-        )
-    if dim % 2:
-        raise FileError(f"{keys.where}: {kind}.rope.dimension_count: expected an even number")
-    divisors = [factor] * (dim // 2)
-    if "rope_freqs.weight" in weights:  # of Llama 3.1
-        found = weights.numbers("rope_freqs.weight", dim // 2)
-        divisors = [factor * x for x in found]
-    if all(x == 1 for x in divisors):
-        return Rope(dim, base)
-    if not all(x >= 1 for x in divisors):
-        raise UnsupportedError(f"{keys.where}: rope_freqs.weight below 1 is not supported")
-    frequencies = tuple(base ** (-2 * i / dim) / x for i, x in enumerate(divisors))
-    return Rope(dim, 0.0, frequencies=frequencies)

@@ -14,12 +14,11 @@ from ._causal import Causal
 from ._clip import FAMILIES as PAIRS
 from ._clip import Clip
 from ._decoder import Decoder
-from ._design import ARCHITECTURES, design_of_config, design_of_gguf
-from ._encoder import Encoder
-from ._encoder_families import FAMILIES as TEXTS
-from ._encoder_families import REFUSED
+from ._design import design_of_config
+from ._encoder import Encoder, model_folder, pooling_of
 from ._families import FAMILIES, MISSING
-from ._pooling import model_folder, pooling_of
+from ._gguf_rows import ARCHITECTURES, design_of_gguf
+from ._modernbert import ModernBert
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._text import Text, stop_ids_of
 from ._vision import FAMILIES as IMAGES

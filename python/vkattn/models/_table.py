@@ -46,7 +46,7 @@ class Key(NamedTuple):
     def read(self, keys: Keys, row: Row, reader: Reader) -> Any:
         values = [keys.values[n] for n in self.names if keys.values.get(n) is not None]
         keys.left.difference_update(self.names)
-        if any(value != values[0] for value in values):
+        if any(value != values[0] for value in values[1:]):
             raise FileError(f"{keys.where}: {' and '.join(self.names)} differ: {shown(values)}")
         default = self.default
         is_null = not values and any(n in keys.values for n in self.names)
