@@ -174,6 +174,20 @@ def test_sinusoids():
         assert np.abs(sinusoids(40, width, 2) - want).max() < 1e-5
 
 
+@pytest.mark.parametrize("name, old, new", [("bloom", "transformer.", ""), ("opt", "model.", "")])
+def test_prefixes(device, tmp_path, name, old, new):
+    """A file of the model without the module of its head has its names without that prefix."""
+    shapes = EXPECTED[name]["shapes"]
+    tensors = {
+        x.replace(old, new, 1): families.value_of(x, s, name)
+        for x, s in families.every_layer(shapes).items()
+    }
+    (tmp_path / "config.json").write_text(json.dumps(families.config_of(name)))
+    families.write_safetensors(tmp_path / "model.safetensors", tensors)
+    found = load(tmp_path, device).logits(families.ids_of(40))
+    assert np.abs(found[39, families.COLUMNS] - EXPECTED[name]["logits"][2]).max() < 1e-4
+
+
 @pytest.mark.parametrize("order", ["heads", "shards"])
 def test_fused_blocks(device, rng, tmp_path, order):
     """Rows of a fused matrix in blocks of 4 bits are put in order as those of floats are."""

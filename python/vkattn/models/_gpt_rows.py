@@ -143,7 +143,7 @@ GPT_FAMILIES["gpt_bigcode"] = of(
     inert=(
         *("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "num_key_value_heads"),
         *("inference_runner", "validate_runner_input", "pre_allocate_kv_cache", "pad_key_length"),
-        *("max_sequence_length", "max_batch_size"),
+        *("max_sequence_length", "max_batch_size", "runner_max_sequence_length"),
     ),
 )
 BLOOM = of(
@@ -269,7 +269,7 @@ GPT_FAMILIES["mpt"] = of(
     },
     inert=(
         *("learned_pos_emb", "max_seq_len", "attn_config.attn_pdrop", "attn_config.attn_impl"),
-        *("init_device", "verbose", "attn_config.model_type"),
+        *("init_device", "init_config", "verbose", "attn_config.model_type"),
     ),
 )
 OPT = of(
