@@ -393,13 +393,13 @@ struct vka_tensor tensor_transposed(const struct vka_tensor *tensor)
     return view;
 }
 
-struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
-                              uint32_t count)
+struct vka_tensor tensor_slice_along(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                                     uint32_t count)
 {
-    struct vka_tensor part = *tensor;
-    part.shape.offset += first * part.shape.stride[axis];
-    part.shape.size[axis] = count;
-    return part;
+    struct vka_tensor slice = *tensor;
+    slice.shape.offset += first * slice.shape.stride[axis];
+    slice.shape.size[axis] = count;
+    return slice;
 }
 
 struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)

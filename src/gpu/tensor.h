@@ -18,8 +18,8 @@ enum vka_status tensor_create_empty(struct vka_device *device, const char *calle
                                     struct vka_tensor **out);
 
 /* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */
-struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
-                              uint32_t count);
+struct vka_tensor tensor_slice_along(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                                     uint32_t count);
 
 /* The last two axes exchanged, of a tensor of rank 2 or more, holding no reference. */
 struct vka_tensor tensor_transposed(const struct vka_tensor *tensor);

@@ -8,8 +8,9 @@ enum vka_status image_create(struct vka_mpi *mpi, struct vka_tensor *tensor, boo
                              struct image *image)
 {
     struct log *log = &mpi->log;
-    struct box all = box_along(tensor, 0, (struct vka_mpi_range){0, vka_tensor_shape(tensor, 0)});
-    ENSURE_DEVICE(box_view(tensor, &all, &image->tensor));
+    struct slice all =
+        slice_along(tensor, 0, (struct vka_mpi_range){0, vka_tensor_shape(tensor, 0)});
+    ENSURE_DEVICE(slice_view(tensor, &all, &image->tensor));
     if (needed && !vka_device_properties(mpi->device)->mapped_memory) {
         image->host = malloc(vka_tensor_size(tensor));
         ENSURE_ALLOC(image->host);
@@ -37,18 +38,19 @@ void image_flush(const struct image *image, struct run *run)
 }
 
 /* Copies row by row of the last axis. */
-static void copy_box(const struct image *image, const struct box *box, char *dense, bool to_image)
+static void copy_slice(const struct image *image, const struct slice *slice, char *dense,
+                       bool to_image)
 {
     const struct vka_tensor *tensor = image->tensor;
     uint32_t last = vka_tensor_rank(tensor) - 1;
     size_t element = vka_dtype_size(vka_tensor_dtype(tensor));
-    size_t bytes = box->count[last] * element;
-    uint64_t rows = box_count(box, last);
+    size_t bytes = slice->count[last] * element;
+    uint64_t rows = slice_count(slice, last);
     for (uint64_t row = 0; row < rows; row++, dense += bytes) {
-        uint64_t rest = row, at = box->first[last], stride = vka_tensor_shape(tensor, last);
+        uint64_t rest = row, at = slice->first[last], stride = vka_tensor_shape(tensor, last);
         for (uint32_t i = last; i-- > 0;) {
-            at += (box->first[i] + rest % box->count[i]) * stride;
-            rest /= box->count[i];
+            at += (slice->first[i] + rest % slice->count[i]) * stride;
+            rest /= slice->count[i];
             stride *= vka_tensor_shape(tensor, i);
         }
         char *there = image->host + at * element;
@@ -56,20 +58,20 @@ static void copy_box(const struct image *image, const struct box *box, char *den
     }
 }
 
-void image_get(const struct image *image, struct run *run, const struct box *box,
+void image_get(const struct image *image, struct run *run, const struct slice *slice,
                struct vka_tensor *view, char *to)
 {
     if (image->host)
-        copy_box(image, box, to, false);
+        copy_slice(image, slice, to, false);
     else
         run_read(run, view, to);
 }
 
-void image_put(const struct image *image, struct run *run, const struct box *box,
+void image_put(const struct image *image, struct run *run, const struct slice *slice,
                struct vka_tensor *view, const char *from)
 {
     if (image->host)
-        copy_box(image, box, (char *)(uintptr_t)from, true);
+        copy_slice(image, slice, (char *)(uintptr_t)from, true);
     else
         run_write(run, view, from);
 }
@@ -100,12 +102,12 @@ enum vka_status exchange_create(struct vka_mpi *mpi, enum exchange_kind kind,
 }
 
 enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int rank,
-                             const struct image *image, const struct box *box)
+                             const struct image *image, const struct slice *slice)
 {
     struct vka_mpi *mpi = exchange->mpi;
     struct log *log = &mpi->log;
     size_t size = vka_dtype_size(vka_tensor_dtype(image->tensor));
-    uint64_t count = box_count(box, vka_tensor_rank(image->tensor)) * size / exchange->unit;
+    uint64_t count = slice_count(slice, vka_tensor_rank(image->tensor)) * size / exchange->unit;
     uint64_t begin = exchange_size(exchange, legs) / exchange->unit;
     if (!count)
         return VKA_OK;
@@ -122,8 +124,8 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     }
     struct leg *leg = &legs->leg[legs->n];
     *leg = (struct leg){
-        .rank = rank, .image = image, .box = *box, .at = (size_t)begin * exchange->unit};
-    ENSURE_DEVICE(box_view(image->tensor, box, &leg->view));
+        .rank = rank, .image = image, .slice = *slice, .at = (size_t)begin * exchange->unit};
+    ENSURE_DEVICE(slice_view(image->tensor, slice, &leg->view));
     legs->n++;
     if (!legs->count[rank])
         legs->at[rank] = (int)begin;
@@ -162,7 +164,7 @@ static void read_out(struct exchange *exchange, struct run *run)
                                                : in->data + (size_t)in->at[own] * exchange->unit;
     for (size_t i = 0; i < out->n; i++) {
         const struct leg *leg = &out->leg[i];
-        image_get(leg->image, run, &leg->box, leg->view, to + leg->at);
+        image_get(leg->image, run, &leg->slice, leg->view, to + leg->at);
     }
     for (size_t i = 0; i < in->n && out->n == 0 && exchange->kind != EXCHANGE_EACH; i++)
         if (in->leg[i].rank == own)
@@ -223,7 +225,7 @@ enum vka_status exchange_land(struct exchange *exchange, struct run *run)
     for (size_t i = 0; i < in->n; i++) {
         const struct leg *leg = &in->leg[i];
         if (!written || leg->rank != exchange->mpi->rank || leg->image->host)
-            image_put(leg->image, run, &leg->box, leg->view, in->data + leg->at);
+            image_put(leg->image, run, &leg->slice, leg->view, in->data + leg->at);
     }
     return VKA_OK;
 }

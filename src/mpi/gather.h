@@ -1,4 +1,4 @@
-/* Gathers a tensor on all ranks. Each rank computes boxes of it, piece by piece; while one piece is
+/* Gathers a tensor on all ranks. Each rank computes slices of it, piece by piece; while one piece is
  * sent the next is computed. */
 #ifndef VKA_MPI_GATHER_H
 #define VKA_MPI_GATHER_H
@@ -8,7 +8,7 @@
 struct gather_piece {
     struct vka_plan *plan;     /* NULL: this rank computes nothing of the piece */
     struct vka_tensor *output; /* the view of the target that the plan writes, or NULL */
-    struct exchange boxes;
+    struct exchange slices;
 };
 
 struct gather {
@@ -22,9 +22,9 @@ struct gather {
 enum vka_status gather_create(struct vka_mpi *mpi, struct vka_tensor *target, uint32_t n_piece,
                               struct gather **gather);
 
-/* Adds the box of a rank, which may be empty, after those of lower ranks. The last rank's completes
+/* Adds the slice of a rank, which may be empty, after those of lower ranks. The last rank's completes
  * the piece. */
-enum vka_status gather_add(struct gather *gather, uint32_t piece, int rank, struct box box);
+enum vka_status gather_add(struct gather *gather, uint32_t piece, int rank, struct slice slice);
 
 enum vka_status gather_run(struct gather *gather, struct run *run);
 void gather_destroy(struct gather **gather);

@@ -102,7 +102,7 @@ static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_lay
         for (int rank = 0; rank < mpi->size; rank++) {
             struct part theirs = mpi_plan_part(plan, batch, n_piece, rank, p);
             struct vka_mpi_range range = heads ? theirs.heads.query : theirs.batch;
-            TRY(gather_add(plan->stage[0], p, rank, box_along(op->output, heads, range)));
+            TRY(gather_add(plan->stage[0], p, rank, slice_along(op->output, heads, range)));
         }
         if (!piece->output)
             continue;

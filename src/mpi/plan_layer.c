@@ -98,7 +98,7 @@ static enum vka_dtype context_dtype(struct vka_mpi *mpi)
     return (enum vka_dtype)first;
 }
 
-/* Computes the part of each piece, directly in its box of `target`: by heads, columns with their
+/* Computes the part of each piece, directly in its slice of `target`: by heads, columns with their
  * contexts; by batch elements, these. */
 static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                                    const struct vka_layer_op *op, struct vka_tensor *target)
@@ -119,7 +119,7 @@ static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_m
             struct part theirs = mpi_plan_part(plan, n, n_piece, rank, p);
             struct vka_mpi_range range = batch ? theirs.batch : theirs.heads.query;
             range = (struct vka_mpi_range){range.first * width, range.count * width};
-            TRY(gather_add(plan->stage[0], p, rank, box_along(target, axis, range)));
+            TRY(gather_add(plan->stage[0], p, rank, slice_along(target, axis, range)));
         }
         if (!piece->output)
             continue;
@@ -154,12 +154,12 @@ static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_
         struct vka_linear_op own = {
             .struct_size = sizeof own, .weight = layer->weight, .bias = layer->bias};
         for (int rank = 0; rank < mpi->size; rank++) {
-            struct box box =
-                box_along(op->output, 2,
-                          split_even(layer->info.output_dim, (uint32_t)mpi->size, (uint32_t)rank));
-            box.first[axis] = part.first;
-            box.count[axis] = part.count;
-            TRY(gather_add(plan->stage[1], p, rank, box));
+            struct slice slice = slice_along(
+                op->output, 2,
+                split_even(layer->info.output_dim, (uint32_t)mpi->size, (uint32_t)rank));
+            slice.first[axis] = part.first;
+            slice.count[axis] = part.count;
+            TRY(gather_add(plan->stage[1], p, rank, slice));
         }
         if (!piece->output)
             continue;

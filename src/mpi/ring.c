@@ -43,8 +43,9 @@ static enum vka_status add_legs(struct ring *ring, struct block *block, int owne
     for (int i = 0; i < TENSOR_COUNT && first < end; i++) {
         const struct vka_tensor *t = ring->local[i].tensor;
         struct vka_mpi_range from = {behind + first - begin, end - first};
-        struct box mine = box_along(t, 2, from);
-        struct box there = box_along(t, 2, (struct vka_mpi_range){first - keys.first, end - first});
+        struct slice mine = slice_along(t, 2, from);
+        struct slice there =
+            slice_along(t, 2, (struct vka_mpi_range){first - keys.first, end - first});
         ENSURE(exchange_add(&block->parts, &block->parts.in, owner, &ring->block_image[i], &there));
         if (owner == ring->mpi->rank)
             ENSURE(exchange_add(&block->parts, &block->parts.out, 0, &ring->local[i], &mine));

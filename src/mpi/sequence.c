@@ -111,19 +111,19 @@ static struct vka_mpi_range heads_of(const struct share *share, int which)
     return which == K || which == V ? share->key : share->query;
 }
 
-/* The positions of `rank` of some heads, one box for each half: in a tensor of all positions, and
+/* The positions of `rank` of some heads, one slice for each half: in a tensor of all positions, and
  * in the tensor of that rank. */
-static void boxes(const struct sequence *s, int which, int rank, struct vka_mpi_range heads,
-                  bool whole, struct box box[2])
+static void slices_of(const struct sequence *s, int which, int rank, struct vka_mpi_range heads,
+                      bool whole, struct slice slice[2])
 {
     struct vka_mpi_range half[2];
     vka_mpi_positions(s->n[which], s->mpi->size, rank, half);
     uint32_t behind[2] = {0, half[0].count};
     for (int i = 0; i < 2; i++) {
-        box[i] = box_along(s->local[which].tensor, 2, half[i]);
-        box[i].first[2] = whole ? half[i].first : behind[i];
-        box[i].first[1] = whole ? 0 : heads.first;
-        box[i].count[1] = heads.count;
+        slice[i] = slice_along(s->local[which].tensor, 2, half[i]);
+        slice[i].first[2] = whole ? half[i].first : behind[i];
+        slice[i].first[1] = whole ? 0 : heads.first;
+        slice[i].count[1] = heads.count;
     }
 }
 
@@ -150,9 +150,9 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
     for (int rank = 0; rank < mpi->size; rank++) {
         struct share theirs = share_of(s, n_head, n_kv, rank, p);
         for (int i = first; i <= last; i++) {
-            struct box mine[2], other[2];
-            boxes(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
-            boxes(s, i, rank, heads_of(&piece->share, i), true, other);
+            struct slice mine[2], other[2];
+            slices_of(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
+            slices_of(s, i, rank, heads_of(&piece->share, i), true, other);
             for (int half = 0; half < 2; half++) {
                 if (!s->by_rows || rank == 0)
                     ENSURE(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));

@@ -150,30 +150,31 @@ enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint
     return status;
 }
 
-struct box box_along(const struct vka_tensor *tensor, uint32_t axis, struct vka_mpi_range range)
+struct slice slice_along(const struct vka_tensor *tensor, uint32_t axis, struct vka_mpi_range range)
 {
-    struct box box = {0};
+    struct slice slice = {0};
     for (uint32_t i = 0; i < vka_tensor_rank(tensor); i++)
-        box.count[i] = vka_tensor_shape(tensor, i);
-    box.first[axis] = range.first;
-    box.count[axis] = range.count;
-    return box;
+        slice.count[i] = vka_tensor_shape(tensor, i);
+    slice.first[axis] = range.first;
+    slice.count[axis] = range.count;
+    return slice;
 }
 
-uint64_t box_count(const struct box *box, uint32_t rank)
+uint64_t slice_count(const struct slice *slice, uint32_t rank)
 {
     uint64_t count = 1;
     for (uint32_t i = 0; i < rank; i++)
-        count *= box->count[i];
+        count *= slice->count[i];
     return count;
 }
 
-enum vka_status box_view(struct vka_tensor *tensor, const struct box *box, struct vka_tensor **view)
+enum vka_status slice_view(struct vka_tensor *tensor, const struct slice *slice,
+                           struct vka_tensor **view)
 {
     struct vka_tensor *part = tensor;
     *view = NULL;
     for (uint32_t i = 0; i < vka_tensor_rank(tensor); i++) {
-        enum vka_status status = vka_tensor_slice(part, i, box->first[i], box->count[i], view);
+        enum vka_status status = vka_tensor_slice(part, i, slice->first[i], slice->count[i], view);
         if (part != tensor)
             vka_tensor_destroy(&part);
         if (status != VKA_OK)

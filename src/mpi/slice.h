@@ -49,20 +49,21 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
                             struct vka_mpi_range range, struct vka_tensor **part);
 
-/* A box of a tensor: a range on each of its axes. */
-struct box {
+/* A slice of a tensor: a range on each of its axes. */
+struct slice {
     uint32_t first[VKA_MAX_RANK], count[VKA_MAX_RANK];
 };
 
-/* The box that is `range` along `axis` and everything along the other axes. */
-struct box box_along(const struct vka_tensor *tensor, uint32_t axis, struct vka_mpi_range range);
+/* The slice that is `range` along `axis` and everything along the other axes. */
+struct slice slice_along(const struct vka_tensor *tensor, uint32_t axis,
+                         struct vka_mpi_range range);
 
-/* The number of elements of a box. */
-uint64_t box_count(const struct box *box, uint32_t rank);
+/* The number of elements of a slice. */
+uint64_t slice_count(const struct slice *slice, uint32_t rank);
 
-/* Makes a view of a box; the caller destroys it. */
-enum vka_status box_view(struct vka_tensor *tensor, const struct box *box,
-                         struct vka_tensor **view);
+/* Makes a view of a slice; the caller destroys it. */
+enum vka_status slice_view(struct vka_tensor *tensor, const struct slice *slice,
+                           struct vka_tensor **view);
 
 /* A part of a problem: batch elements and heads. */
 struct part {

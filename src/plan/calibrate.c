@@ -9,7 +9,8 @@
 #define LEAST_GROUPS 16 /* fewest workgroups, even if one takes ENOUGH_MS */
 #define TOO_LONG_MS 20.0
 #define SCRATCH (64ull << 20) /* bytes */
-#define LEAST_SHARE 2.0 /* divides the cautious rate: slower runs were delayed by other programs */
+#define LEAST_FRACTION \
+    2.0 /* divides the cautious rate: slower runs were delayed by other programs */
 #define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
 #define TICK_MS 1e-4                      /* resolution of clocks */
 
@@ -75,7 +76,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
 {
     struct vka_device *device = plan->device;
     const struct rate cautious = budget_cautious(&device->caps);
-    struct rate best = {cautious.device / LEAST_SHARE, cautious.group / LEAST_SHARE};
+    struct rate best = {cautious.device / LEAST_FRACTION, cautious.group / LEAST_FRACTION};
     enum vka_status status = VKA_OK;
     if (!is_wanted(plan, kernel, pass_work))
         return VKA_OK;

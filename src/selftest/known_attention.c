@@ -170,11 +170,11 @@ enum vka_status known_softmax_solve(struct solution *s)
     enum { BATCH = 2, HEADS = 2, ROWS = 39, KEYS = 37, PITCH = 40 };
     const struct vka_attention_options options = {.causal = true};
     const struct attention a = {.batch = BATCH, .n_head = HEADS, .n_kv = KEYS, .options = &options};
-    const struct slice all = {.n_batch = BATCH, .n_head = HEADS, .n_query = ROWS};
+    const struct head_slice all = {.n_batch = BATCH, .n_head = HEADS, .n_query = ROWS};
     struct plan_mark mark;
     struct vka_tensor *scores, keys;
     ENSURE(known_tensor(s, VKA_F32, 4, (const uint32_t[]){BATCH, HEADS, ROWS, PITCH}, 1, &scores));
-    keys = tensor_part(scores, 3, 0, KEYS);
+    keys = tensor_slice_along(scores, 3, 0, KEYS);
     ENSURE(plan_begin(s->plan, __func__, &mark));
     while (mark.open)
         plan_end(s->plan, &mark, attention_add_softmax(s->plan, &a, &all, &keys));

@@ -162,7 +162,7 @@ static void draw_mask(struct large_problem *p, struct rng *rng, const struct lar
     const uint32_t full[4] = {a->batch, a->n_kv_head * a->group, a->n_q, n_kv};
     a->mask = rng_chance(rng, 50) ? VKA_BOOL : type_draw_float(rng);
     a->mask_rank = rng_range(rng, 1, 4);
-    a->mask_stretches = rng_chance(rng, 50);
+    a->mask_ranges = rng_chance(rng, 50);
     for (uint32_t i = 0; i < a->mask_rank; i++)
         a->mask_shape[i] = rng_chance(rng, 35) ? 1 : full[4 - a->mask_rank + i];
     uint32_t *last = &a->mask_shape[a->mask_rank - 1];

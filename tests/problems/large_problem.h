@@ -47,7 +47,7 @@ struct large_attention {
     bool swapped;   /* [batch][n][head][dim] in memory */
     bool shared_kv; /* all batch elements and heads read one head's keys and values, by stride 0 */
     bool nonfinite;
-    bool mask_stretches;         /* it hides stretches of keys; else keys here and there */
+    bool mask_ranges;            /* it hides ranges of keys; else keys here and there */
     float range;                 /* of the scores, where they are levels, before the softcap */
     uint32_t runs;               /* of a cache: n_new keys a run */
     uint32_t query_dim, key_dim; /* LARGE_LAYER: widths of the inputs */

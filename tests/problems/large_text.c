@@ -17,7 +17,7 @@ static size_t say_attention(const struct large_attention *a, char *text, size_t 
     SAY(a->swapped, " swapped");
     SAY(a->shared_kv, " shared");
     SAY(a->nonfinite, " nonfinite");
-    SAY(a->mask_stretches, " stretches");
+    SAY(a->mask_ranges, " ranges");
     SAY(a->range != 0, " range %g", (double)a->range);
     SAY(a->runs, " runs %u", a->runs);
     SAY(a->query_dim, " widths %u,%u", a->query_dim, a->key_dim);

@@ -55,7 +55,7 @@ double large_mask(const struct large_known *k, int64_t j, uint32_t class)
     else if (j >= k->mask_n)
         return -INFINITY;
     uint32_t random = large_mix((uint32_t)j, class);
-    bool hidden = a->mask_stretches ? (j / 1000 + class) % 3 == 1 : random % 4 == 0;
+    bool hidden = a->mask_ranges ? (j / 1000 + class) % 3 == 1 : random % 4 == 0;
     return hidden ? -INFINITY : a->mask == VKA_BOOL ? 0 : biases[random >> 8 & 3];
 }
 

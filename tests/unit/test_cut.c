@@ -19,7 +19,7 @@ struct problem {
     uint32_t size[CUT_AXES];
     uint64_t room;
     bool shuffled, fails, failed;
-    struct box parts[MOST_PARTS];
+    struct slice parts[MOST_PARTS];
     uint32_t n_part, fails_at;
 };
 
@@ -31,21 +31,21 @@ static uint64_t count(const uint32_t size[CUT_AXES])
     return n;
 }
 
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct problem *p = cut->job;
     (void)plan;
-    if (count(part->size) <= p->room)
+    if (count(slice->size) <= p->room)
         return CUT_FITS;
     for (int i = 0; p->shuffled && i < 16; i++) {
         int axis = rand() % CUT_AXES;
-        if (part->size[axis] > cut->least[axis])
+        if (slice->size[axis] > cut->least[axis])
             return axis;
     }
-    return cut_first_axis(part, cut->least);
+    return cut_first_axis(slice, cut->least);
 }
 
-static enum vka_status add(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     struct problem *p = (struct problem *)job;
     (void)plan;
@@ -54,7 +54,7 @@ static enum vka_status add(struct vka_plan *plan, const void *job, const struct 
     if (p->failed)
         return VKA_UNSUPPORTED;
     assert_true(p->n_part < MOST_PARTS);
-    p->parts[p->n_part++] = *part;
+    p->parts[p->n_part++] = *slice;
     return VKA_OK;
 }
 
@@ -82,10 +82,10 @@ static void draw_problem(struct problem *p)
     p->shuffled = rand() % 2;
 }
 
-/* Whether element e of an axis is in the part. */
-static bool covers(const struct box *part, int axis, uint32_t e)
+/* Whether element e of an axis is in the slice. */
+static bool covers(const struct slice *slice, int axis, uint32_t e)
 {
-    return e >= part->first[axis] && e - part->first[axis] < part->size[axis];
+    return e >= slice->first[axis] && e - slice->first[axis] < slice->size[axis];
 }
 
 /* Each element once: the counts add up, and drawn elements are in one part. */
@@ -109,17 +109,17 @@ static void check_cover(const struct problem *p)
     }
 }
 
-/* A part fits or cannot be cut, and begins at a unit: at a whole one where it is longer. */
-static void check_part(const struct problem *p, const struct box *part)
+/* A slice fits or cannot be cut, and begins at a unit: at a whole one where it is longer. */
+static void check_part(const struct problem *p, const struct slice *slice)
 {
-    assert_true(count(part->size) <= p->room || cut_first_axis(part, p->cut.least) == CUT_FITS);
+    assert_true(count(slice->size) <= p->room || cut_first_axis(slice, p->cut.least) == CUT_FITS);
     for (int axis = 0; axis < CUT_AXES; axis++) {
         uint32_t unit = p->cut.unit[axis], least = p->cut.least[axis];
-        assert_true(part->size[axis] >= 1);
+        assert_true(slice->size[axis] >= 1);
         if (unit == CUT_NEVER)
-            assert_int_equal(part->size[axis], p->size[axis]);
+            assert_int_equal(slice->size[axis], p->size[axis]);
         else
-            assert_int_equal(part->first[axis] % (part->size[axis] > unit ? unit : least), 0);
+            assert_int_equal(slice->first[axis] % (slice->size[axis] > unit ? unit : least), 0);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "op/attention/parts.h"
+#include "op/attention/cuts.h"
 #include "op/matmul/budget.h"
 #include "op/matmul/matmul.h"
 #include "op/matmul/pass.h"
@@ -169,7 +169,7 @@ static struct attention_choice draw_choice(const struct attention *a)
 }
 
 /* The passes follow each other in whole steps and take in every key of every split, once. */
-static void check_spans(const struct attention *a, const struct attention_parts *parts)
+static void check_spans(const struct attention *a, const struct attention_cuts *parts)
 {
     const struct attention_choice *c = &a->choice;
     uint32_t next = c->n_split > 1 ? 0 : parts->key;
@@ -209,14 +209,14 @@ static void test_cut(void **unused)
         struct attention_choice c = draw_choice(&a);
         plan.caps.max_loops = draw(0, 1) ? 0 : draw(3000, 30000);
         const bool last = draw(0, 1);
-        const struct slice s = {.n_batch = last ? 1 : a.batch,
-                                .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
-                                .n_query = last ? 1 : a.n_q};
+        const struct head_slice s = {.n_batch = last ? 1 : a.batch,
+                                     .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
+                                     .n_query = last ? 1 : a.n_q};
         a.n_sequence = draw(0, 1) ? draw(1, 5) : 0;
         while (c.n_split > 1 && c.split_keys * (c.n_split - 1) >= a.n_kv)
             c.n_split--; /* none is empty */
         a.choice = c;
-        struct attention_parts parts;
+        struct attention_cuts parts;
         bool fits = attention_cut(&plan, &a, &s, last, &parts);
         check_spans(&a, &parts);
         assert_true(fits || !last);
@@ -239,17 +239,18 @@ struct slices {
     double *sum;
 };
 
-static int judge_slice(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge_slice(const struct vka_plan *plan, const struct cut *cut,
+                       const struct slice *slice)
 {
     (void)plan;
-    return rand() % 8 == 0 ? CUT_FITS : cut_first_axis(part, cut->least);
+    return rand() % 8 == 0 ? CUT_FITS : cut_first_axis(slice, cut->least);
 }
 
-static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct slices *slices = job;
     const struct attention *a = slices->a;
-    const struct slice s = attention_slice_part(&(struct slice){0}, part);
+    const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
     const struct key_range all = {0, a->n_kv};
     (void)plan;
     *slices->sum += attention_work(a, &s, attention_tiles(a, &s), all).ops;
@@ -266,7 +267,7 @@ static void test_work_adds_up(void **unused)
         a.choice = (struct attention_choice){
             .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_split = 1};
         const struct key_range all = {0, a.n_kv};
-        struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
+        struct head_slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
         double whole = attention_work(&a, &s, attention_tiles(&a, &s), all).ops;
         assert_true(whole > 0);
         double sum = 0;

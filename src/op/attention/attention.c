@@ -2,7 +2,7 @@
 #include "op/attention/attention.h"
 #include "op/attention/choice.h"
 #include "op/attention/fused.h"
-#include "op/attention/share.h"
+#include "op/attention/slice.h"
 #include "op/attention/unfused.h"
 #include "op/cache/hadamard.h"
 #include "op/common/nonfinite.h"
@@ -34,11 +34,11 @@ static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor 
         ENSURE(plan_scratch(plan, dtype, size, &whole));
     }
     if (past) {
-        struct vka_tensor to = tensor_part(&whole, 2, 0, n_past);
+        struct vka_tensor to = tensor_slice_along(&whole, 2, 0, n_past);
         ENSURE(plan_copy(plan, "past", past, &to));
         *joined = whole;
     }
-    struct vka_tensor to = tensor_part(&whole, 2, n_past, f[2]);
+    struct vka_tensor to = tensor_slice_along(&whole, 2, n_past, f[2]);
     return plan_copy(plan, "present", fresh, &to);
 }
 
@@ -115,17 +115,17 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
     return plan_cache_gather(plan, cache, &layer->v.rows, &a->v);
 }
 
-/* Cut into shares where an intermediate result of the whole would exceed an allocation. */
+/* Cut into slices where an intermediate result of the whole would exceed an allocation. */
 struct job {
     const struct attention *a;
     const struct attention_inputs *in;
 };
 
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct job *job = cut->job;
-    return attention_share_fits(plan, job->a, job->in, part) ? CUT_FITS
-                                                             : cut_first_axis(part, cut->least);
+    return attention_slice_fits(plan, job->a, job->in, slice) ? CUT_FITS
+                                                              : cut_first_axis(slice, cut->least);
 }
 
 static enum vka_status add(struct vka_plan *plan, struct attention *a,
@@ -150,13 +150,14 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
     return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a, true);
 }
 
-static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *given,
+                                 const struct slice *slice)
 {
     const struct job *job = given;
-    struct attention_share share;
-    attention_take_share(job->a, job->in, part, &share);
+    struct sliced_attention sliced;
+    attention_take_slice(job->a, job->in, slice, &sliced);
     plan_scratch_enter(plan);
-    enum vka_status status = add(plan, &share.attention, &share.inputs);
+    enum vka_status status = add(plan, &sliced.attention, &sliced.inputs);
     plan_scratch_leave(plan);
     return status;
 }
@@ -169,7 +170,7 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
         .unit = {1, 1, CUT_NEVER, CUT_NEVER},
         .least = {1, 1, CUT_NEVER, CUT_NEVER},
         .judge = judge,
-        .add = add_share,
+        .add = add_slice,
     };
     ENSURE(attention_choose(plan, a, in));
     return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1});

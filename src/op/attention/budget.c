@@ -63,7 +63,7 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
     return to - from;
 }
 
-uint32_t attention_tiles(const struct attention *a, const struct slice *s)
+uint32_t attention_tiles(const struct attention *a, const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
     uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
@@ -71,21 +71,22 @@ uint32_t attention_tiles(const struct attention *a, const struct slice *s)
            a->n_sequence; /* each may end within a tile */
 }
 
-uint32_t attention_groups(const struct attention *a, const struct slice *s)
+uint32_t attention_groups(const struct attention *a, const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
     return s->n_head / (a->n_head / a->n_kv_head) * c->n_chunk;
 }
 
-void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
+void attention_set_tiles(const struct attention_cuts *cuts, uint32_t tile,
                          struct attention_params *p)
 {
     p->tile_first = tile;
-    p->tile_step = divide_up(parts->n_tile, parts->tiles);
-    p->n_tile = divide_up(parts->n_tile - tile, p->tile_step);
+    p->tile_step = divide_up(cuts->n_tile, cuts->tiles);
+    p->n_tile = divide_up(cuts->n_tile - tile, p->tile_step);
 }
 
-void attention_find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2])
+void attention_find_bounds(const struct attention *a, const struct head_slice *s,
+                           uint32_t bounds[2])
 {
     struct band b = band_of(a);
     double p = (double)a->n_past + s->query;
@@ -95,7 +96,7 @@ void attention_find_bounds(const struct attention *a, const struct slice *s, uin
         bounds[1] = (uint32_t)clamp(p + s->n_query + b.right, bounds[0], a->n_kv);
 }
 
-struct work attention_work(const struct attention *a, const struct slice *s, uint32_t tiles,
+struct work attention_work(const struct attention *a, const struct head_slice *s, uint32_t tiles,
                            struct key_range range)
 {
     const struct attention_choice *c = &a->choice;

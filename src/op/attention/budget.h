@@ -8,7 +8,7 @@
  * batch are cut here: with n passes, pass i has tiles i, i + n, i + 2n ..., so that no pass gets
  * all of a long sequence. Along keys: a pass has `splits` splits, or one of the n_span spans of a
  * split (of all keys where n_split is 1). A span leaves the state of the softmax to the next. */
-struct attention_parts {
+struct attention_cuts {
     uint32_t tiles, n_tile; /* of a pass and of the slice, along x of the grid */
     uint32_t splits;
     uint32_t n_span;    /* not 1: splits is 1 */
@@ -28,20 +28,21 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
                             uint32_t end);
 
 /* The keys that some query of a slice may see: bounds[0] .. bounds[1] - 1. */
-void attention_find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2]);
+void attention_find_bounds(const struct attention *a, const struct head_slice *s,
+                           uint32_t bounds[2]);
 
 /* The work of a pass with `tiles` tiles of rows of a slice, and those keys. */
-struct work attention_work(const struct attention *a, const struct slice *s, uint32_t tiles,
+struct work attention_work(const struct attention *a, const struct head_slice *s, uint32_t tiles,
                            struct key_range keys);
 
 /* Tiles of rows of a slice. */
-uint32_t attention_tiles(const struct attention *a, const struct slice *s);
+uint32_t attention_tiles(const struct attention *a, const struct head_slice *s);
 
 /* Workgroups of a slice along y of the grid, for each split. */
-uint32_t attention_groups(const struct attention *a, const struct slice *s);
+uint32_t attention_groups(const struct attention *a, const struct head_slice *s);
 
 /* Sets the tiles of the passes that begin with tile `tile`. */
-void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
+void attention_set_tiles(const struct attention_cuts *cuts, uint32_t tile,
                          struct attention_params *p);
 
 #endif

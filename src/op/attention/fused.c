@@ -3,7 +3,7 @@
  * allow; key chunks, see vka_attention_op.state, are not sliced. */
 #include "op/attention/fused.h"
 #include "op/attention/choice.h"
-#include "op/attention/parts.h"
+#include "op/attention/cuts.h"
 #include "op/attention/pass.h"
 #include "op/attention/records.h"
 #include "op/attention/unfused.h"
@@ -37,18 +37,18 @@ static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
     unit[3] = CUT_NEVER;
 }
 
-/* Bindings alone are cut within a tile: each part takes the time of a whole one. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+/* Bindings alone are cut within a tile: each slice takes the time of a whole one. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
-    const struct slice s = attention_slice_part(&(struct slice){0}, part);
+    const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
     const struct attention *a = cut->job;
-    struct attention_parts parts;
+    struct attention_cuts cuts;
     if (a->n_chunk_key)
         return CUT_FITS;
-    int axis = cut_first_axis(part, cut->unit);
+    int axis = cut_first_axis(slice, cut->unit);
     if (axis != CUT_FITS)
-        return attention_cut(plan, a, &s, false, &parts) ? CUT_FITS : axis;
-    return attention_rows_fit(plan, a, &s) ? CUT_FITS : cut_first_axis(part, cut->least);
+        return attention_cut(plan, a, &s, false, &cuts) ? CUT_FITS : axis;
+    return attention_rows_fit(plan, a, &s) ? CUT_FITS : cut_first_axis(slice, cut->least);
 }
 
 /* Why the problem cannot take key chunks; NULL where it can. */
@@ -69,8 +69,8 @@ static enum vka_status add_chunk(struct vka_plan *plan, const struct attention *
 {
     struct log *log = &plan->device->log;
     struct attention problem = *given, *a = &problem;
-    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
-    struct attention_parts parts;
+    const struct head_slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    struct attention_cuts cuts;
     if (why_not(plan, &a->choice))
         return log_error(log, VKA_UNSUPPORTED, "key chunks are not supported here: %s",
                          why_not(plan, &a->choice));
@@ -79,21 +79,21 @@ static enum vka_status add_chunk(struct vka_plan *plan, const struct attention *
                "vka_plan_add_attention: state has %u elements, but needs %llu",
                a->state->shape.size[0], (unsigned long long)count);
     a->choice.map = false; /* each key chunk would make the map of all keys */
-    attention_cut(plan, a, &all, true, &parts);
-    return attention_add_parts(plan, a, &all, &parts);
+    attention_cut(plan, a, &all, true, &cuts);
+    return attention_add_passes(plan, a, &all, &cuts);
 }
 
-static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct attention *a = job;
-    const struct slice s = attention_slice_part(&(struct slice){0}, part);
-    struct attention_parts parts;
+    const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
+    struct attention_cuts cuts;
     uint32_t unit[CUT_AXES];
     if (a->n_chunk_key)
         return add_chunk(plan, a);
     slice_units(a, unit);
-    attention_cut(plan, a, &s, cut_first_axis(part, unit) == CUT_FITS, &parts);
-    return attention_add_parts(plan, a, &s, &parts); /* reports what does not fit */
+    attention_cut(plan, a, &s, cut_first_axis(slice, unit) == CUT_FITS, &cuts);
+    return attention_add_passes(plan, a, &s, &cuts); /* reports what does not fit */
 }
 
 /* Scratch with rows padded to whole vec4, as kernels that read texels need. */
@@ -152,7 +152,7 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
 /* Adds the whole problem, in slices that fit. Its operands are as the kernel wants them. */
 static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a)
 {
-    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    const struct head_slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     struct cut cut = {
         .job = a,
         .kernel = a->choice.kernel,
@@ -170,8 +170,8 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct attention 
 /* Whether each head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
 {
-    struct vka_tensor one = tensor_part(t, 0, 0, 1);
-    one = tensor_part(&one, 1, 0, 1);
+    struct vka_tensor one = tensor_slice_along(t, 0, 0, 1);
+    one = tensor_slice_along(&one, 1, 0, 1);
     return plan_range(plan, &one) <= plan->caps.properties.max_buffer_range;
 }
 
@@ -282,7 +282,7 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
     ENSURE(attention_check(plan, __func__, op ? &without : NULL, &use, &a));
     ENSURE_ARG(op->n_key, "%s: n_key is 0", __func__);
     ENSURE(attention_choose(plan, &a, &(struct attention_inputs){.new_k = op->k, .new_v = op->v}));
-    const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
+    const struct head_slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
     *count = why_not(plan, &a.choice) ? 0 : attention_count_state(&a, &all);
     return VKA_OK;
 }

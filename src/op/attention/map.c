@@ -8,7 +8,7 @@
 #define MAP_INVOCATIONS 64
 #define WORD_STEPS 16 /* steps of keys in a word of the map */
 
-static struct work map_work(const struct attention *a, const struct slice *s)
+static struct work map_work(const struct attention *a, const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
     double masks = (double)s->n_batch * s->n_head / (a->n_head / a->n_kv_head); /* at most */
@@ -22,7 +22,7 @@ static struct work map_work(const struct attention *a, const struct slice *s)
 }
 
 bool attention_map_fits(const struct vka_plan *plan, const struct attention *a,
-                        const struct slice *s)
+                        const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
     struct work work = map_work(a, s);
@@ -31,7 +31,7 @@ bool attention_map_fits(const struct vka_plan *plan, const struct attention *a,
 
 /* Adds the map of a slice, [z][tile][word]. z counts batch elements and heads with other masks. */
 static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
-                               const struct slice *s, struct attention_params *p,
+                               const struct head_slice *s, struct attention_params *p,
                                struct vka_tensor *map)
 {
     const struct attention_choice *c = &a->choice;
@@ -80,7 +80,7 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
 }
 
 enum vka_status attention_bind_map(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, struct pass *pass,
+                                   const struct head_slice *s, struct pass *pass,
                                    struct attention_params *p, struct vka_tensor *map)
 {
     const struct attention_choice *c = &a->choice;

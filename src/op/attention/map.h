@@ -7,12 +7,12 @@
 
 /* Whether the pass for a slice's map fits the budget; true where there is no map. */
 bool attention_map_fits(const struct vka_plan *plan, const struct attention *a,
-                        const struct slice *s);
+                        const struct head_slice *s);
 
 /* Adds the pass that makes the map, in scratch, and completes parameters and bindings of the passes
  * of the slice, which follow. */
 enum vka_status attention_bind_map(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, struct pass *pass,
+                                   const struct head_slice *s, struct pass *pass,
                                    struct attention_params *p, struct vka_tensor *map);
 
 #endif

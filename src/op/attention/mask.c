@@ -4,27 +4,27 @@
 
 #include <string.h>
 
-struct slice attention_slice_part(const struct slice *s, const struct box *part)
+struct head_slice head_slice_of(const struct head_slice *s, const struct slice *slice)
 {
-    const uint32_t *first = part->first, *size = part->size;
-    return (struct slice){s->batch + first[0], size[0], s->head + first[1], size[1],
-                          s->query + first[2], size[2]};
+    const uint32_t *first = slice->first, *size = slice->size;
+    return (struct head_slice){s->batch + first[0], size[0], s->head + first[1], size[1],
+                               s->query + first[2], size[2]};
 }
 
-struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s)
+struct vka_tensor attention_slice(const struct vka_tensor *t, const struct head_slice *s)
 {
-    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
-    part = tensor_part(&part, 1, s->head, s->n_head);
-    return tensor_part(&part, 2, s->query, s->n_query);
+    struct vka_tensor view = tensor_slice_along(t, 0, s->batch, s->n_batch);
+    view = tensor_slice_along(&view, 1, s->head, s->n_head);
+    return tensor_slice_along(&view, 2, s->query, s->n_query);
 }
 
 struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct attention *a,
-                                     const struct slice *s)
+                                     const struct head_slice *s)
 {
     uint32_t group = a->n_head / a->n_kv_head;
     bool all = a->paged || a->sequences;
-    struct vka_tensor part = all ? *t : tensor_part(t, 0, s->batch, s->n_batch);
-    return tensor_part(&part, 1, s->head / group, (s->n_head + group - 1) / group);
+    struct vka_tensor view = all ? *t : tensor_slice_along(t, 0, s->batch, s->n_batch);
+    return tensor_slice_along(&view, 1, s->head / group, (s->n_head + group - 1) / group);
 }
 
 struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv)
@@ -84,14 +84,14 @@ bool attention_hides(const struct attention *a)
     return mask_flags(a) & ~plain;
 }
 
-uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s)
+uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct head_slice *s)
 {
     const uint64_t *stride = t->shape.stride;
     return (uint32_t)(offset - s->batch * stride[0] - s->head * stride[1] - s->query * stride[2]);
 }
 
 void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, struct pass *pass, uint32_t slot,
+                         const struct head_slice *s, struct pass *pass, uint32_t slot,
                          struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset)
 {
     const struct vka_attention_options *o = a->options;
@@ -105,8 +105,8 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
     };
     if (o->mask) {
         struct vka_tensor mask = attention_mask(a, &m->mask_n_kv);
-        struct vka_tensor part = attention_slice(&mask, s);
-        plan_bind(plan, pass, slot, &part, false, &m->mask_offset);
+        struct vka_tensor view = attention_slice(&mask, s);
+        plan_bind(plan, pass, slot, &view, false, &m->mask_offset);
         m->mask_offset = attention_rebase(m->mask_offset, &mask, s);
         m->mask_batch = (uint32_t)mask.shape.stride[0];
         m->mask_head = (uint32_t)mask.shape.stride[1];

@@ -2,7 +2,7 @@
 #include "kernel/attention.h"
 #include "op/attention/choice.h"
 #include "op/attention/map.h"
-#include "op/attention/parts.h"
+#include "op/attention/cuts.h"
 #include "op/attention/pass.h"
 #include "op/attention/records.h"
 #include "op/cache/cache.h"
@@ -31,7 +31,7 @@ static struct operand_strides strides_of(const struct vka_tensor *t)
 }
 
 static void bind_operands(const struct vka_plan *plan, const struct attention *a,
-                          const struct slice *s, struct pass *pass, struct attention_params *p)
+                          const struct head_slice *s, struct pass *pass, struct attention_params *p)
 {
     struct vka_tensor q = attention_slice(&a->q, s), o = attention_slice(&a->output, s);
     struct operand_strides sq = strides_of(&q), sk = strides_of(&a->k);
@@ -81,21 +81,21 @@ static void bind_layout(const struct vka_plan *plan, const struct attention *a, 
 }
 
 static void bind_log_sum(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, struct pass *pass, struct attention_params *p)
+                         const struct head_slice *s, struct pass *pass, struct attention_params *p)
 {
     struct vka_tensor all;
     if (!attention_log_sum(a, &all))
         return;
-    struct vka_tensor part = attention_slice(&all, s);
+    struct vka_tensor view = attention_slice(&all, s);
     struct operand_strides strides = strides_of(&all);
     p->log_sum_batch = strides.batch, p->log_sum_head = strides.head, p->log_sum_row = strides.row;
     if (a->choice.n_split == 1)
-        plan_bind(plan, pass, log_sum_slot(a), &part, true, &p->log_sum_offset);
+        plan_bind(plan, pass, log_sum_slot(a), &view, true, &p->log_sum_offset);
 }
 
 /* Fills in parameters and bindings that all passes of a slice share. */
-static void fill_pass(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      struct pass *pass, struct attention_params *p)
+static void fill_pass(const struct vka_plan *plan, const struct attention *a,
+                      const struct head_slice *s, struct pass *pass, struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
     const struct attention_operands operands = attention_operands_of(a);
@@ -125,8 +125,8 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
     bind_log_sum(plan, a, s, pass, p);
 }
 
-/* One pass of a slice: see struct attention_parts. */
-struct part {
+/* One pass of a slice: see struct attention_cuts. */
+struct place {
     uint32_t tile, split, span; /* first tile and split; the span within the split */
     struct key_range keys;
     const struct vka_tensor *states;  /* [2], written alternately; of a key chunk [1] */
@@ -135,19 +135,19 @@ struct part {
 
 /* Binds the state that the span before left, and the one that this span leaves. */
 static void bind_state(const struct vka_plan *plan, const struct attention *a,
-                       const struct attention_parts *parts, const struct part *part,
+                       const struct attention_cuts *cuts, const struct place *place,
                        struct pass *pass, struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t last_split = part->split + parts->splits - 1;
-    struct key_range chain = attention_chain_keys(a, parts, part->split);
-    if (last_split > part->split)
-        chain.end = part->keys.end;
-    bool first = part->keys.first == chain.first, last = part->keys.end == chain.end;
-    const struct vka_tensor *from = &part->states[a->n_chunk_key ? 0 : (part->span + 1) % 2];
-    const struct vka_tensor *to = &part->states[a->n_chunk_key ? 0 : part->span % 2];
+    uint32_t last_split = place->split + cuts->splits - 1;
+    struct key_range chain = attention_chain_keys(a, cuts, place->split);
+    if (last_split > place->split)
+        chain.end = place->keys.end;
+    bool first = place->keys.first == chain.first, last = place->keys.end == chain.end;
+    const struct vka_tensor *from = &place->states[a->n_chunk_key ? 0 : (place->span + 1) % 2];
+    const struct vka_tensor *to = &place->states[a->n_chunk_key ? 0 : place->span % 2];
     if (c->n_split > 1)
-        plan_bind(plan, pass, SLOT_OUTPUT, part->records, true, &p->o_offset);
+        plan_bind(plan, pass, SLOT_OUTPUT, place->records, true, &p->o_offset);
     if (first && last)
         return;
     pass->key.spec[tune_state_spec(pass->key.kernel)] =
@@ -157,8 +157,8 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     if (!last)
         plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
     bool whole = c->n_split == 1; /* first and last spans are open-ended */
-    p->key_first = first && whole ? 0 : part->keys.first;
-    p->key_end = last && whole ? UINT32_MAX : part->keys.end;
+    p->key_first = first && whole ? 0 : place->keys.first;
+    p->key_end = last && whole ? UINT32_MAX : place->keys.end;
 }
 
 /* Binds what the pass writes in slots that hold nothing: some are declared as written, and no later
@@ -171,89 +171,89 @@ static void fill_slots(struct pass *pass)
 }
 
 /* Adds one pass. common and p come from fill_pass. */
-static enum vka_status add_part(struct vka_plan *plan, const struct attention *a,
-                                const struct slice *s, const struct attention_parts *parts,
-                                const struct part *part, const struct pass *common,
-                                struct attention_params p)
+static enum vka_status add_place(struct vka_plan *plan, const struct attention *a,
+                                 const struct head_slice *s, const struct attention_cuts *cuts,
+                                 const struct place *place, const struct pass *common,
+                                 struct attention_params p)
 {
     const struct attention_choice *c = &a->choice;
     const struct attention_operands operands = attention_operands_of(a);
-    uint32_t rest = c->n_split - part->split;
+    uint32_t rest = c->n_split - place->split;
     struct pass pass = *common;
     struct vka_tensor parameters;
-    attention_set_tiles(parts, part->tile, &p);
-    p.split_first = part->split;
-    p.split_count = rest < parts->splits ? rest : parts->splits;
-    attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
-    bind_state(plan, a, parts, part, &pass, &p);
+    attention_set_tiles(cuts, place->tile, &p);
+    p.split_first = place->split;
+    p.split_count = rest < cuts->splits ? rest : cuts->splits;
+    attention_bind_keys(plan, a, s, place->keys, &pass, SLOT_MASK, &p);
+    bind_state(plan, a, cuts, place, &pass, &p);
     fill_slots(&pass);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     pass.groups[0] = p.n_tile;
     pass.groups[1] = attention_groups(a, s) * p.split_count;
     pass.groups[2] = s->n_batch;
-    pass.work = attention_work(a, s, parts->tiles, part->keys);
+    pass.work = attention_work(a, s, cuts->tiles, place->keys);
     size_t n = (size_t)snprintf(
         pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u splits",
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(operands.k_type),
         vka_dtype_name(operands.v_type), c->tile, p.split_count);
-    if ((parts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
-        snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", part->keys.first);
+    if ((cuts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
+        snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", place->keys.first);
     return plan_add_pass(plan, &pass);
 }
 
 /* Takes scratch for two states of all rows of a pass, which reads one and writes the other. */
 static enum vka_status make_states(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, const struct attention_parts *parts,
+                                   const struct head_slice *s, const struct attention_cuts *cuts,
                                    struct vka_tensor states[2])
 {
     const struct attention_choice *c = &a->choice;
-    const uint32_t size[4] = {s->n_batch, attention_groups(a, s), parts->tiles,
+    const uint32_t size[4] = {s->n_batch, attention_groups(a, s), cuts->tiles,
                               c->tile * attention_state_pitch(c)};
-    if (parts->n_span == 1 || a->n_chunk_key)
+    if (cuts->n_span == 1 || a->n_chunk_key)
         return VKA_OK;
     for (int i = 0; i < 2; i++)
         ENSURE(plan_scratch(plan, VKA_F32, size, &states[i]));
     return VKA_OK;
 }
 
-/* Adds the passes for the tiles from part->tile on, and the merging of their splits. */
+/* Adds the passes for the tiles from place->tile on, and the merging of their splits. */
 static enum vka_status add_tiles(struct vka_plan *plan, const struct attention *a,
-                                 const struct slice *s, const struct attention_parts *parts,
-                                 struct part *part, const struct pass *common,
+                                 const struct head_slice *s, const struct attention_cuts *cuts,
+                                 struct place *place, const struct pass *common,
                                  const struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
-    for (part->split = 0; part->split < c->n_split; part->split += parts->splits)
-        for (part->span = 0; part->span < parts->n_span; part->span++) {
-            part->keys = attention_pass_keys(a, parts, part->split, part->span);
-            if (part->keys.end)
-                ENSURE(add_part(plan, a, s, parts, part, common, *p));
+    for (place->split = 0; place->split < c->n_split; place->split += cuts->splits)
+        for (place->span = 0; place->span < cuts->n_span; place->span++) {
+            place->keys = attention_pass_keys(a, cuts, place->split, place->span);
+            if (place->keys.end)
+                ENSURE(add_place(plan, a, s, cuts, place, common, *p));
         }
     if (c->n_split > 1 && attention_is_last(a))
-        ENSURE(attention_add_merge(plan, a, s, parts, part->tile, part->records, *p));
+        ENSURE(attention_add_merge(plan, a, s, cuts, place->tile, place->records, *p));
     return VKA_OK;
 }
 
-enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
-                                    const struct slice *s, const struct attention_parts *parts)
+enum vka_status attention_add_passes(struct vka_plan *plan, const struct attention *a,
+                                     const struct head_slice *s, const struct attention_cuts *cuts)
 {
     const struct attention_choice *c = &a->choice;
     struct pass common;
     struct attention_params p;
     struct vka_tensor map = {0}, records = {0}, states[2] = {{0}, {0}};
-    struct part part = {.states = states, .records = &records};
+    struct place place = {.states = states, .records = &records};
     fill_pass(plan, a, s, &common, &p);
     if (tune_takes_tiles(c->kernel))
         ENSURE(attention_bind_map(plan, a, s, &common, &p, &map));
     if (a->n_chunk_key)
-        attention_state_parts(a, s, &states[0], &records);
+        attention_state_cuts(a, s, &states[0], &records);
     else if (c->n_split > 1)
-        ENSURE(attention_make_records(plan, a, s, parts, &records));
-    ENSURE(make_states(plan, a, s, parts, states));
-    for (part.tile = 0; part.tile < divide_up(parts->n_tile, parts->tiles); part.tile++)
-        ENSURE(add_tiles(plan, a, s, parts, &part, &common, &p));
+        ENSURE(attention_make_records(plan, a, s, cuts, &records));
+    ENSURE(make_states(plan, a, s, cuts, states));
+    for (place.tile = 0; place.tile < divide_up(cuts->n_tile, cuts->tiles); place.tile++)
+        ENSURE(add_tiles(plan, a, s, cuts, &place, &common, &p));
     const struct vka_tensor *scratch[] = {&states[0], &states[1], &records, &map};
     for (size_t i = a->n_chunk_key ? 3 : 0; i < COUNTOF(scratch); i++)
         if (scratch[i]->storage)

@@ -5,7 +5,7 @@
 #include "op/attention/budget.h"
 
 /* Adds the passes of a slice that attention_cut has cut. */
-enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
-                                    const struct slice *s, const struct attention_parts *parts);
+enum vka_status attention_add_passes(struct vka_plan *plan, const struct attention *a,
+                                     const struct head_slice *s, const struct attention_cuts *cuts);
 
 #endif

@@ -15,22 +15,22 @@
 #define STATE_UNIT 64u /* floats: so records begin where a binding may */
 
 /* Rows of all tiles of a pass, for each of heads_of key heads and batch elements. */
-static uint64_t tile_rows(const struct attention_choice *c, const struct attention_parts *parts)
+static uint64_t tile_rows(const struct attention_choice *c, const struct attention_cuts *cuts)
 {
-    return (uint64_t)parts->tiles * c->tile;
+    return (uint64_t)cuts->tiles * c->tile;
 }
 
-static uint64_t heads_of(const struct attention *a, const struct slice *s)
+static uint64_t heads_of(const struct attention *a, const struct head_slice *s)
 {
     return s->n_batch * (uint64_t)(s->n_head / (a->n_head / a->n_kv_head));
 }
 
 /* Rows of all records. The last tile has only those of its rows that are there: where a slice is cut
  * within a tile for a binding, its records shrink with it. */
-static uint64_t record_rows(const struct attention *a, const struct slice *s,
-                            const struct attention_parts *parts)
+static uint64_t record_rows(const struct attention *a, const struct head_slice *s,
+                            const struct attention_cuts *cuts)
 {
-    uint64_t rows = tile_rows(&a->choice, parts);
+    uint64_t rows = tile_rows(&a->choice, cuts);
     uint64_t there = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
     return heads_of(a, s) * rows - (a->n_sequence ? 0 : rows - there);
 }
@@ -41,17 +41,18 @@ static uint64_t record_floats(const struct attention *a)
     return (uint64_t)a->choice.n_split * RECORD_PITCH(a->value_dim);
 }
 
-uint64_t attention_record_bytes(const struct attention *a, const struct slice *s,
-                                const struct attention_parts *parts)
+uint64_t attention_record_bytes(const struct attention *a, const struct head_slice *s,
+                                const struct attention_cuts *cuts)
 {
-    return a->choice.n_split == 1 ? 0 : record_rows(a, s, parts) * record_floats(a) * 4;
+    return a->choice.n_split == 1 ? 0 : record_rows(a, s, cuts) * record_floats(a) * 4;
 }
 
 enum vka_status attention_make_records(struct vka_plan *plan, const struct attention *a,
-                                       const struct slice *s, const struct attention_parts *parts,
+                                       const struct head_slice *s,
+                                       const struct attention_cuts *cuts,
                                        struct vka_tensor *records)
 {
-    const uint32_t size[4] = {1, 1, (uint32_t)record_rows(a, s, parts), (uint32_t)record_floats(a)};
+    const uint32_t size[4] = {1, 1, (uint32_t)record_rows(a, s, cuts), (uint32_t)record_floats(a)};
     return plan_scratch(plan, VKA_F32, size, records);
 }
 
@@ -74,11 +75,11 @@ static uint32_t merge_groups(const struct vka_plan *plan, const struct attention
 }
 
 static struct work merge_work(const struct vka_plan *plan, const struct attention *a,
-                              const struct slice *s, const struct attention_parts *parts)
+                              const struct head_slice *s, const struct attention_cuts *cuts)
 {
     const struct attention_choice *c = &a->choice;
     double row = WORK_MOVE * c->n_split * RECORD_PITCH(a->value_dim);
-    double rows = (double)tile_rows(c, parts);
+    double rows = (double)tile_rows(c, cuts);
     double in_turn = a->n_sequence ? c->tile : ceil(rows / plan->caps.max_groups[0]);
     double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
     double turns = 32 + (2 + features) * (c->n_split / 4.0 + 4);
@@ -86,15 +87,15 @@ static struct work merge_work(const struct vka_plan *plan, const struct attentio
 }
 
 bool attention_merge_fits(const struct vka_plan *plan, const struct attention *a,
-                          const struct slice *s, const struct attention_parts *parts)
+                          const struct head_slice *s, const struct attention_cuts *cuts)
 {
     const struct attention_choice *c = &a->choice;
-    struct work work = merge_work(plan, a, s, parts);
+    struct work work = merge_work(plan, a, s, cuts);
     return c->n_split == 1 || plan_fits(plan, KERNEL_attention_merge, &work);
 }
 
 enum vka_status attention_add_merge(struct vka_plan *plan, const struct attention *a,
-                                    const struct slice *s, const struct attention_parts *parts,
+                                    const struct head_slice *s, const struct attention_cuts *cuts,
                                     uint32_t tile, const struct vka_tensor *records,
                                     struct attention_params p)
 {
@@ -102,7 +103,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     const bool cpu = plan->caps.properties.type == VKA_DEVICE_CPU;
     struct pass pass = {.name = "merge", .reason = "keys were split"};
     struct vka_tensor output = attention_slice(&a->output, s), parameters, log_sum;
-    attention_set_tiles(parts, tile, &p);
+    attention_set_tiles(cuts, tile, &p);
     pass.key = (struct pipeline_key){.kernel = KERNEL_attention_merge, .n_spec = MERGE_SPECS};
     pass.key.spec[MERGE_LANES] = merge_lanes(plan, a);
     pass.key.spec[MERGE_O_TYPE] = a->output.dtype;
@@ -127,7 +128,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
         plan_bind(plan, &pass, 6, a->options->kv_length, false, &p.mask.length_offset);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
-    pass.work = merge_work(plan, a, s, parts);
+    pass.work = merge_work(plan, a, s, cuts);
     pass.groups[0] = merge_groups(plan, a, (uint64_t)p.n_q * p.group, p.n_tile);
     pass.groups[1] = s->n_head / p.group;
     pass.groups[2] = s->n_batch;
@@ -136,7 +137,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
 }
 
 /* Floats of the softmax state of an unfinished chain, all rows. */
-static uint64_t count_chain(const struct attention *a, const struct slice *all)
+static uint64_t count_chain(const struct attention *a, const struct head_slice *all)
 {
     const struct attention_choice *c = &a->choice;
     uint64_t rows = heads_of(a, all) * c->n_chunk * attention_tiles(a, all) * c->tile;
@@ -144,20 +145,21 @@ static uint64_t count_chain(const struct attention *a, const struct slice *all)
     return (floats + STATE_UNIT - 1) / STATE_UNIT * STATE_UNIT;
 }
 
-uint64_t attention_count_state(const struct attention *a, const struct slice *all)
+uint64_t attention_count_state(const struct attention *a, const struct head_slice *all)
 {
-    const struct attention_parts parts = {.tiles = attention_tiles(a, all)};
-    uint64_t rows = heads_of(a, all) * tile_rows(&a->choice, &parts);
+    const struct attention_cuts cuts = {.tiles = attention_tiles(a, all)};
+    uint64_t rows = heads_of(a, all) * tile_rows(&a->choice, &cuts);
     return count_chain(a, all) + (a->choice.n_split == 1 ? 0 : rows * record_floats(a));
 }
 
-void attention_state_parts(const struct attention *a, const struct slice *all,
-                           struct vka_tensor *state, struct vka_tensor *records)
+void attention_state_cuts(const struct attention *a, const struct head_slice *all,
+                          struct vka_tensor *state, struct vka_tensor *records)
 {
     const struct attention_choice *c = &a->choice;
     uint32_t chain = (uint32_t)count_chain(a, all);
     struct vka_tensor whole = tensor_rank4(a->state);
-    *state = tensor_part(&whole, 3, 0, chain);
+    *state = tensor_slice_along(&whole, 3, 0, chain);
     if (c->n_split > 1)
-        *records = tensor_part(&whole, 3, chain, (uint32_t)attention_count_state(a, all) - chain);
+        *records =
+            tensor_slice_along(&whole, 3, chain, (uint32_t)attention_count_state(a, all) - chain);
 }

@@ -13,7 +13,7 @@
 /* The softmax of a slice's scores in place. */
 struct softmax_job {
     const struct attention *a;
-    const struct slice *slice;
+    const struct head_slice *slice;
     const struct vka_tensor *scores; /* of the slice */
     struct softmax_choice choice;
 };
@@ -43,11 +43,11 @@ static struct work work_of(const struct softmax_job *job, const uint32_t size[CU
 }
 
 static void bind_scores(const struct vka_plan *plan, const struct vka_tensor *scores,
-                        const struct slice *s, struct pass *pass, struct softmax_params *p)
+                        const struct head_slice *s, struct pass *pass, struct softmax_params *p)
 {
     const uint64_t *stride = scores->shape.stride;
-    struct vka_tensor part = attention_slice(scores, s);
-    plan_bind(plan, pass, 6, &part, true, &p->scores_offset);
+    struct vka_tensor view = attention_slice(scores, s);
+    plan_bind(plan, pass, 6, &view, true, &p->scores_offset);
     p->scores_offset = attention_rebase(p->scores_offset, scores, s);
     p->scores_batch = (uint32_t)stride[0];
     p->scores_head = (uint32_t)stride[1];
@@ -55,16 +55,16 @@ static void bind_scores(const struct vka_plan *plan, const struct vka_tensor *sc
     p->scores_col = (uint32_t)stride[3];
 }
 
-/* Fills in a pass over a part. splits: what the first pass leaves to the second, NULL for whole
+/* Fills in a pass over a slice. splits: what the first pass leaves to the second, NULL for whole
  * rows. */
 static void make_stage(const struct vka_plan *plan, const struct softmax_job *job,
-                       const struct box *part, const struct vka_tensor *splits, uint32_t stage,
+                       const struct slice *slice, const struct vka_tensor *splits, uint32_t stage,
                        struct pass *pass)
 {
     const struct attention *a = job->a;
     const struct vka_attention_options *o = a->options;
-    const struct slice s = attention_slice_part(job->slice, part);
-    struct vka_tensor scores = tensor_box(job->scores, part);
+    const struct head_slice s = head_slice_of(job->slice, slice);
+    struct vka_tensor scores = tensor_slice(job->scores, slice);
     enum kernel kernel = job->choice.kernel;
     uint32_t lanes = job->choice.lanes;
     pass->name = "softmax";
@@ -95,7 +95,7 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
     if (splits)
         plan_bind(plan, pass, 7, splits, stage == SOFTMAX_WEIGH, NULL);
     pass_set_push(pass, &p, sizeof p);
-    pass->work = work_of(job, part->size);
+    pass->work = work_of(job, slice->size);
     pass->groups[0] = s.n_query;
     pass->groups[1] = saturate((uint64_t)s.n_batch * s.n_head);
     pass->groups[2] = splits ? splits_of(job) : 1;
@@ -103,32 +103,33 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
              pass->groups[1], s.n_query, a->n_kv, lanes, pass->groups[2]);
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
-    make_stage(plan, job, part, NULL, SOFTMAX_WHOLE, pass);
+    make_stage(plan, job, slice, NULL, SOFTMAX_WHOLE, pass);
 }
 
 static enum vka_status add_stage(struct vka_plan *plan, const struct softmax_job *job,
-                                 const struct box *part, const struct vka_tensor *splits,
+                                 const struct slice *slice, const struct vka_tensor *splits,
                                  uint32_t stage)
 {
     struct pass pass = {0};
-    make_stage(plan, job, part, splits, stage, &pass);
+    make_stage(plan, job, slice, splits, stage, &pass);
     return plan_add_pass(plan, &pass);
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *given, const struct box *part)
+static enum vka_status add_softmax(struct vka_plan *plan, const void *given,
+                                   const struct slice *slice)
 {
     const struct softmax_job *job = given;
-    const uint32_t *size = part->size;
+    const uint32_t *size = slice->size;
     struct vka_tensor splits;
     if (splits_of(job) == 1)
-        return add_stage(plan, job, part, NULL, SOFTMAX_WHOLE);
+        return add_stage(plan, job, slice, NULL, SOFTMAX_WHOLE);
     ENSURE(plan_scratch(
         plan, VKA_F32, (const uint32_t[]){size[0], size[1], size[2], 2 * splits_of(job)}, &splits));
-    ENSURE(add_stage(plan, job, part, &splits, SOFTMAX_WEIGH));
-    ENSURE(add_stage(plan, job, part, &splits, SOFTMAX_FINISH));
+    ENSURE(add_stage(plan, job, slice, &splits, SOFTMAX_WEIGH));
+    ENSURE(add_stage(plan, job, slice, &splits, SOFTMAX_FINISH));
     plan_scratch_free(plan, &splits);
     return VKA_OK;
 }
@@ -144,12 +145,12 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     a.options = &options;
     a.n_kv = a.n_kv < PROBE_KEYS ? (a.n_kv + 3) / 4 * 4 : PROBE_KEYS;
     a.n_q = calibrate_groups(plan, 4ull * a.n_kv, n);
-    const struct slice all = {.n_batch = 1, .n_head = 1, .n_query = a.n_q};
+    const struct head_slice all = {.n_batch = 1, .n_head = 1, .n_query = a.n_q};
     struct vka_tensor scores;
     ENSURE(plan_scratch(plan, VKA_F32, (const uint32_t[]){1, 1, a.n_q, a.n_kv}, &scores));
     job = (struct softmax_job){&a, &all, &scores, job.choice};
     tune_softmax(&plan->caps, a.n_kv, &job.choice);
-    return add_stage(plan, &job, &(struct box){{0}, {1, 1, a.n_q, a.n_kv}}, NULL, SOFTMAX_WHOLE);
+    return add_stage(plan, &job, &(struct slice){{0}, {1, 1, a.n_q, a.n_kv}}, NULL, SOFTMAX_WHOLE);
 }
 
 static struct kernel_set choose(const struct caps *caps, void *given)
@@ -160,7 +161,7 @@ static struct kernel_set choose(const struct caps *caps, void *given)
 }
 
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
-                                      const struct slice *s, const struct vka_tensor *scores)
+                                      const struct head_slice *s, const struct vka_tensor *scores)
 {
     struct softmax_job job = {.a = a, .slice = s, .scores = scores};
     ENSURE(plan_settle(plan, 0, choose, &job));
@@ -176,7 +177,7 @@ enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attent
         .whole = work_of(&job, scores->shape.size),
         .probe = add_probe,
         .make = make_pass,
-        .add = add_part,
+        .add = add_softmax,
     };
     return plan_cut(plan, &cut, scores->shape.size);
 }
@@ -188,9 +189,9 @@ struct job {
     const struct vka_tensor *workspace; /* holds the scores of any slice */
 };
 
-static struct slice slice_of(const struct box *part)
+static struct head_slice slice_of(const struct slice *slice)
 {
-    return attention_slice_part(&(struct slice){0}, part);
+    return head_slice_of(&(struct head_slice){0}, slice);
 }
 
 /* Floats from row to row: keys and, if it is returned, the log-sum-exp. */
@@ -201,14 +202,14 @@ static uint32_t pitch_of(const struct attention *a)
 
 /* Halves a slice until its scores fit the workspace, the tensors of its softmax fit bindings, and
  * one grid covers it. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct attention *a = ((const struct job *)cut->job)->a;
     const struct caps *caps = &plan->caps;
     uint64_t range = caps->properties.max_buffer_range;
     uint64_t limit =
         least(plan->workspace_limit, least(range, caps->properties.max_allocation / 2));
-    const struct slice s = slice_of(part);
+    const struct head_slice s = slice_of(slice);
     uint64_t heads = (uint64_t)s.n_batch * s.n_head;
     bool fits = heads * s.n_query <= limit / 4 / pitch_of(a) && s.n_query <= caps->max_groups[0] &&
                 heads <= caps->max_groups[1];
@@ -221,11 +222,11 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
         struct vka_tensor scores = attention_slice(a->options->scores, &s);
         fits &= plan_range(plan, &scores) <= range;
     }
-    return fits ? CUT_FITS : cut_first_axis(part, cut->least);
+    return fits ? CUT_FITS : cut_first_axis(slice, cut->least);
 }
 
 static enum vka_status add_context(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, const struct vka_tensor *scores,
+                                   const struct head_slice *s, const struct vka_tensor *scores,
                                    uint32_t group)
 {
     struct vka_tensor v = attention_slice_kv(&a->v, a, s); /* [batch][head][value_dim][n_kv] */
@@ -248,22 +249,23 @@ static enum vka_status add_context(struct vka_plan *plan, const struct attention
 
 /* Copies what the softmax left in the last column of the scores. */
 static enum vka_status copy_log_sum(struct vka_plan *plan, const struct attention *a,
-                                    const struct slice *s, const struct vka_tensor *scores)
+                                    const struct head_slice *s, const struct vka_tensor *scores)
 {
     struct vka_tensor to, from = *scores;
     if (!attention_log_sum(a, &to))
         return VKA_OK;
     to = attention_slice(&to, s);
     from.shape.size[3] = pitch_of(a);
-    from = tensor_part(&from, 3, pitch_of(a) - 1, 1);
+    from = tensor_slice_along(&from, 3, pitch_of(a) - 1, 1);
     return plan_copy(plan, "log-sum-exp", &from, &to);
 }
 
-static enum vka_status add_slice(struct vka_plan *plan, const void *given, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *given,
+                                 const struct slice *slice)
 {
     const struct job *job = given;
     const struct attention *a = job->a;
-    const struct slice s = slice_of(part);
+    const struct head_slice s = slice_of(slice);
     const uint32_t size[4] = {s.n_batch, s.n_head, s.n_query, pitch_of(a)};
     uint32_t group = (uint32_t)least(s.n_head, a->n_head / a->n_kv_head);
     struct vka_tensor scores = *job->workspace;
@@ -286,10 +288,10 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *given, const
 }
 
 static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
-                                     const struct box *part)
+                                     const struct slice *slice)
 {
     const struct job *job = given;
-    uint64_t floats = (uint64_t)part->size[0] * part->size[1] * part->size[2] * pitch_of(job->a);
+    uint64_t floats = (uint64_t)slice->size[0] * slice->size[1] * slice->size[2] * pitch_of(job->a);
     (void)plan;
     if (floats > *job->largest)
         *job->largest = floats;

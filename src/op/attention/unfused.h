@@ -13,6 +13,6 @@ enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct atten
  * multiple of 4 apart. One pass where a workgroup takes a whole row, two where the keys of a row are
  * split over workgroups. */
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
-                                      const struct slice *s, const struct vka_tensor *scores);
+                                      const struct head_slice *s, const struct vka_tensor *scores);
 
 #endif

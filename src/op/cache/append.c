@@ -35,14 +35,14 @@ static const struct cached_layer *layer_of(const struct cache_use *use)
     return &use->cache->layers[use->layer];
 }
 
-/* The part of rows [batch][heads][rows][features], with `group` heads for each key head. */
-static struct vka_tensor rows_part(const struct vka_tensor *rows, const struct box *part,
-                                   uint32_t group)
+/* The slice of rows [batch][heads][rows][features], with `group` heads for each key head. */
+static struct vka_tensor rows_slice(const struct vka_tensor *rows, const struct slice *slice,
+                                    uint32_t group)
 {
-    const struct box heads = {
-        {part->first[0], part->first[1] * group, part->first[2], 0},
-        {part->size[0], part->size[1] * group, part->size[2], rows->shape.size[3]}};
-    return tensor_box(rows, &heads);
+    const struct slice heads = {
+        {slice->first[0], slice->first[1] * group, slice->first[2], 0},
+        {slice->size[0], slice->size[1] * group, slice->size[2], rows->shape.size[3]}};
+    return tensor_slice(rows, &heads);
 }
 
 static void bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
@@ -68,7 +68,7 @@ struct moved {
     struct vka_tensor from, to;
 };
 
-static void find_moved(const struct append *a, const struct box *part, struct moved m[3])
+static void find_moved(const struct append *a, const struct slice *slice, struct moved m[3])
 {
     const struct vka_cache *cache = a->use->cache;
     const struct cached_layer *layer = layer_of(a->use);
@@ -76,18 +76,18 @@ static void find_moved(const struct append *a, const struct box *part, struct mo
     memset(m, 0, 3 * sizeof *m);
     if (a->q)
         m[APPEND_QUERY] =
-            (struct moved){rows_part(a->q, part, a->group), rows_part(a->to_q, part, a->group)};
+            (struct moved){rows_slice(a->q, slice, a->group), rows_slice(a->to_q, slice, a->group)};
     if (a->k)
-        m[APPEND_KEY] = (struct moved){rows_part(a->k, part, 1),
-                                       cached_part(cache, packed, &layer->k.rows, part)};
+        m[APPEND_KEY] = (struct moved){rows_slice(a->k, slice, 1),
+                                       cached_slice(cache, packed, &layer->k.rows, slice)};
     if (a->v)
-        m[APPEND_VALUE] = (struct moved){rows_part(a->v, part, 1),
-                                         cached_part(cache, packed, &layer->v.rows, part)};
+        m[APPEND_VALUE] = (struct moved){rows_slice(a->v, slice, 1),
+                                         cached_slice(cache, packed, &layer->v.rows, slice)};
 }
 
 /* Binds queries, keys and values, each with its heads in the grid, and the state. What a pass has
  * not is bound to what it has: a validation layer takes every binding of the kernel as used. */
-static void bind_all(const struct vka_plan *plan, const struct append *a, const struct box *part,
+static void bind_all(const struct vka_plan *plan, const struct append *a, const struct slice *slice,
                      struct pass *pass, struct append_params *p)
 {
     static const uint32_t slots[] = {[APPEND_KEY] = 1, [APPEND_VALUE] = 2, [APPEND_QUERY] = 0};
@@ -95,7 +95,7 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
     const bool has[] = {[APPEND_KEY] = a->k, [APPEND_VALUE] = a->v, [APPEND_QUERY] = a->q};
     uint32_t *spec = pass->key.spec;
     struct moved m[3];
-    find_moved(a, part, m);
+    find_moved(a, slice, m);
     for (uint32_t kind = 0; kind < 3; kind++) {
         const struct moved *bound = &m[has[kind] ? kind : a->k ? APPEND_KEY : APPEND_VALUE];
         struct append_rows rows;
@@ -118,8 +118,8 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
     const uint32_t n_state = cache->state.shape.size[3];
     plan_bind(plan, pass, SLOT_STATE, cache->table_row ? &cache->words : &cache->state, false,
               &p->state_offset);
-    p->table_offset = p->state_offset + n_state + part->first[0] * cache->table_row;
-    p->state_offset += part->first[0];
+    p->table_offset = p->state_offset + n_state + slice->first[0] * cache->table_row;
+    p->state_offset += slice->first[0];
 }
 
 /* Units of a row of keys and of queries, or of values: two features each. */
@@ -172,12 +172,12 @@ static struct work work_of(const struct append *a, const uint32_t size[4])
 }
 
 /* Fills in a pass, but for the binding of its parameters. */
-static void fill_pass(const struct vka_plan *plan, const struct append *a, const struct box *part,
-                      struct pass *pass, struct append_params *p)
+static void fill_pass(const struct vka_plan *plan, const struct append *a,
+                      const struct slice *slice, struct pass *pass, struct append_params *p)
 {
     const struct vka_cache *cache = a->use->cache;
     const struct vka_cache_info *i = &cache->info;
-    const uint32_t *size = part->size, dim = a->rope ? a->rope->dim : 0;
+    const uint32_t *size = slice->size, dim = a->rope ? a->rope->dim : 0;
     const uint32_t run = run_of(size[2]), lanes = lanes_of(a);
     const uint64_t units = (uint64_t)divide_up(size[2], run) * widest_of(a);
     *p = (struct append_params){
@@ -194,7 +194,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a, const
         .page_size = i->page_size,
         .table_row = cache->table_row,
         .n_page = i->n_page,
-        .row_first = part->first[2],
+        .row_first = slice->first[2],
         .n_sequence = a->use->q_start ? i->batch : 0,
     };
     pass->name = a->rope ? "rotate and append" : "append";
@@ -202,7 +202,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a, const
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_append, .n_spec = APPEND_SPECS};
     pass->key.spec[APPEND_LANES] = lanes;
     pass->key.spec[APPEND_KIND] = a->k && a->v ? APPEND_KINDS : a->k ? APPEND_KEY : APPEND_VALUE;
-    bind_all(plan, a, part, pass, p);
+    bind_all(plan, a, slice, pass, p);
     /* the kernel counts units in 32 bits */
     pass->groups[0] = units > UINT32_MAX - lanes ? UINT32_MAX : divide_up((uint32_t)units, lanes);
     pass->groups[1] = p->n_key + p->n_value + (a->q ? size[1] * a->group : 0);
@@ -214,14 +214,14 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a, const
              a->v ? "" : ", keys");
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     struct append_params p;
-    fill_pass(plan, job, part, pass, &p);
+    fill_pass(plan, job, slice, pass, &p);
 }
 
-static enum vka_status add_pass(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_pass(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
@@ -233,7 +233,7 @@ static enum vka_status add_pass(struct vka_plan *plan, const void *job, const st
     struct pass pass = {0};
     uint32_t *words = calloc(count, sizeof *words);
     CHECK_ALLOC(words);
-    fill_pass(plan, a, part, &pass, &p);
+    fill_pass(plan, a, slice, &pass, &p);
     memcpy(words, &p, sizeof p);
     rotary_fill_words(rope, words + sizeof p / 4);
     TRY(plan_constant(plan, count, words, &parameters));
@@ -254,7 +254,7 @@ bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *u
         return false;
     const struct append a = {use, rows->rope, &rows->k, &rows->v, &rows->q, &to_q, q[1] / k[1]};
     struct pass pass = {0};
-    make_pass(plan, &a, &(const struct box){{0}, {1, 1, 1, 1}}, &pass);
+    make_pass(plan, &a, &(const struct slice){{0}, {1, 1, 1, 1}}, &pass);
     return plan_pass_has_room(plan, &pass);
 }
 
@@ -273,7 +273,7 @@ static enum vka_status add_passes(struct vka_plan *plan, const struct append *a,
         .make = make_pass,
         .add = add_pass,
     };
-    cache_least_part(size, cut.unit);
+    cache_least_slice(size, cut.unit);
     ENSURE(plan_settle_kernel(plan, KERNEL_cache_append));
     return plan_cut(plan, &cut, size);
 }

@@ -197,10 +197,10 @@ static enum vka_status create_words(struct vka_cache *cache)
                          "vka_cache_create: a page table of more than 2^32 entries");
     ENSURE(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 1, (uint32_t)all},
                          &cache->words));
-    cache->state = tensor_part(&cache->words, 3, 0, n_state);
+    cache->state = tensor_slice_along(&cache->words, 3, 0, n_state);
     memset(host_words(&cache->state), 0, 4 * (size_t)n_state);
     if (n_entry)
-        cache->table = tensor_part(&cache->words, 3, n_state, (uint32_t)n_entry);
+        cache->table = tensor_slice_along(&cache->words, 3, n_state, (uint32_t)n_entry);
     for (uint64_t b = 0; b < n_entry; b++)
         host_words(&cache->table)[b] = b < i->n_page ? (uint32_t)b : UINT32_MAX;
     ENSURE(storage_keep(cache->words.storage, host_words(&cache->words)));

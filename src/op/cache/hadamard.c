@@ -22,13 +22,13 @@ static struct work work_of(const struct hadamard *h, const uint32_t size[4])
                          h->block + 1.0};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct hadamard *h = job;
-    const struct vka_tensor from = tensor_box(&h->from, part), to = tensor_box(&h->to, part);
+    const struct vka_tensor from = tensor_slice(&h->from, slice), to = tensor_slice(&h->to, slice);
     const uint64_t *f = from.shape.stride, *t = to.shape.stride;
-    const uint32_t *size = part->size;
+    const uint32_t *size = slice->size;
     const uint64_t elements = (uint64_t)size[2] * size[3];
     struct hadamard_params p = {
         .n_row = size[2],
@@ -44,7 +44,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .block = h->block,
         .factor = 1 / sqrtf((float)h->block),
         .n_sequence = h->q_start ? h->q_start->shape.size[0] - 1 : 0,
-        .row_first = part->first[2],
+        .row_first = slice->first[2],
     };
     pass->name = h->name;
     pass->reason = "one invocation a feature";

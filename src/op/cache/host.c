@@ -90,7 +90,7 @@ fail:
 
 /* Copies a sequence of a cache without pages; the length of `to` is 0 until all of it is
  * copied. */
-static enum vka_status fork_stretch(struct vka_cache *cache, uint32_t from, uint32_t to)
+static enum vka_status fork_dense(struct vka_cache *cache, uint32_t from, uint32_t to)
 {
     enum vka_status status = VKA_OK;
     cache_length_words(cache)[to] = 0;
@@ -112,7 +112,7 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     if (cache->table_row)
         TRY(fork_pages(cache, from, to, words[from]));
     else if (words[from] > 0)
-        TRY(fork_stretch(cache, from, to));
+        TRY(fork_dense(cache, from, to));
     words[to] = words[from];
     cache_change(cache, to);
 fail:

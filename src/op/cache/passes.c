@@ -90,34 +90,35 @@ static struct work work_of(const struct vka_tensor *plain)
                          SEARCH};
 }
 
-struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
-                              const struct vka_tensor *rows, const struct box *part)
+struct vka_tensor cached_slice(const struct vka_cache *cache, bool packed,
+                               const struct vka_tensor *rows, const struct slice *slice)
 {
-    struct vka_tensor cached = tensor_part(rows, 1, part->first[1], part->size[1]);
-    return cache->table_row || packed ? cached
-                                      : tensor_part(&cached, 0, part->first[0], part->size[0]);
+    struct vka_tensor cached = tensor_slice_along(rows, 1, slice->first[1], slice->size[1]);
+    return cache->table_row || packed
+               ? cached
+               : tensor_slice_along(&cached, 0, slice->first[0], slice->size[0]);
 }
 
-/* Binds lengths and page table of the part's sequences. */
+/* Binds lengths and page table of the slice's sequences. */
 static void bind_state(const struct vka_plan *plan, struct pass *pass,
-                       const struct vka_cache *cache, const struct box *part,
+                       const struct vka_cache *cache, const struct slice *slice,
                        struct cache_params *p)
 {
     plan_bind(plan, pass, 2, &cache->state, false, &p->state_offset);
     plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
               &p->table_offset);
-    p->state_offset += part->first[0];
-    p->table_offset += part->first[0] * p->table_row;
+    p->state_offset += slice->first[0];
+    p->table_offset += slice->first[0] * p->table_row;
 }
 
-/* The parameters of a copy of a part, except the strides on the other side. */
-static struct cache_params params_of(const struct vka_cache *cache, const struct box *part,
+/* The parameters of a copy of a slice, except the strides on the other side. */
+static struct cache_params params_of(const struct vka_cache *cache, const struct slice *slice,
                                      const struct shape *from)
 {
     return (struct cache_params){
         .batch = cache->info.batch,
-        .n_row = part->size[2],
-        .dim = part->size[3],
+        .n_row = slice->size[2],
+        .dim = slice->size[3],
         .capacity = cache->info.capacity,
         .from_batch = (uint32_t)from->stride[0],
         .from_head = (uint32_t)from->stride[1],
@@ -126,11 +127,11 @@ static struct cache_params params_of(const struct vka_cache *cache, const struct
         .page_size = cache->info.page_size,
         .table_row = cache->table_row,
         .n_page = cache->info.n_page,
-        .row_first = part->first[2],
+        .row_first = slice->first[2],
     };
 }
 
-/* A grid over `units` of each row of a part of this size. */
+/* A grid over `units` of each row of a slice of this size. */
 static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t units, enum vka_dtype from,
                      enum vka_dtype to)
 {
@@ -142,14 +143,14 @@ static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t units, 
              size[3], vka_dtype_name(from), vka_dtype_name(to));
 }
 
-static void make_gather(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_gather(const struct vka_plan *plan, const void *job, const struct slice *slice,
                         struct pass *pass)
 {
     const struct cache_gather *c = job;
-    const struct vka_tensor from = cached_part(c->cache, false, &c->from, part);
-    const struct vka_tensor to = tensor_box(&c->to, part);
+    const struct vka_tensor from = cached_slice(c->cache, false, &c->from, slice);
+    const struct vka_tensor to = tensor_slice(&c->to, slice);
     const uint64_t *t = to.shape.stride;
-    struct cache_params p = params_of(c->cache, part, &from.shape);
+    struct cache_params p = params_of(c->cache, slice, &from.shape);
     p.to_batch = (uint32_t)t[0];
     p.to_head = (uint32_t)t[1];
     p.to_row = (uint32_t)t[2];
@@ -161,19 +162,19 @@ static void make_gather(const struct vka_plan *plan, const void *job, const stru
     pass->key.spec[CACHE_TO_TYPE] = to.dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
-    bind_state(plan, pass, c->cache, part, &p);
+    bind_state(plan, pass, c->cache, slice, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&to);
-    set_grid(pass, part->size, part->size[3], from.dtype, to.dtype);
+    set_grid(pass, slice->size, slice->size[3], from.dtype, to.dtype);
 }
 
-/* The length along an axis at which a part has LEAST elements or less, `inner` of them at each. */
+/* The length along an axis at which a slice has LEAST elements or less, `inner` of them at each. */
 static uint32_t least_length(uint64_t inner)
 {
     return inner < LEAST ? LEAST / (uint32_t)inner : 1;
 }
 
-void cache_least_part(const uint32_t size[4], uint32_t unit[4])
+void cache_least_slice(const uint32_t size[4], uint32_t unit[4])
 {
     uint64_t head = (uint64_t)size[2] * size[3];
     unit[0] = least_length(size[1] * head);
@@ -182,7 +183,7 @@ void cache_least_part(const uint32_t size[4], uint32_t unit[4])
     unit[3] = CUT_NEVER;
 }
 
-/* Copies a part of `plain` in each pass that `make` makes of the job. */
+/* Copies a slice of `plain` in each pass that `make` makes of the job. */
 static enum vka_status add_passes(struct vka_plan *plan, enum kernel kernel, const void *job,
                                   const struct vka_tensor *plain, cut_make *make)
 {
@@ -194,30 +195,30 @@ static enum vka_status add_passes(struct vka_plan *plan, enum kernel kernel, con
         .probe = plan_probe_moves,
         .make = make,
     };
-    cache_least_part(plain->shape.size, cut.unit);
+    cache_least_slice(plain->shape.size, cut.unit);
     ENSURE(plan_settle_kernel(plan, kernel));
     return plan_cut(plan, &cut, plain->shape.size);
 }
 
 /* Quantises rows into a cache of a block type. The whole of its storage is bound. */
-static void make_quantise(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_quantise(const struct vka_plan *plan, const void *job, const struct slice *slice,
                           struct pass *pass)
 {
     const struct cache_blocks *c = job;
     const struct vka_cache *cache = c->cache;
     const struct cached_rows *cached = c->cached;
-    const uint32_t *size = part->size, n_block = divide_up(size[3], CACHE_BLOCK);
-    const struct vka_tensor from = tensor_box(&c->from, part), bytes = cache_bytes(cached);
+    const uint32_t *size = slice->size, n_block = divide_up(size[3], CACHE_BLOCK);
+    const struct vka_tensor from = tensor_slice(&c->from, slice), bytes = cache_bytes(cached);
     const uint64_t *t = cached->rows.shape.stride;
     const uint32_t values = cached->byte_values;
-    const uint64_t sequence = cache->table_row ? 0 : part->first[0] * t[0];
-    struct cache_params p = params_of(cache, part, &from.shape);
-    p.to_offset = (uint32_t)((sequence + part->first[1] * t[1]) * values);
+    const uint64_t sequence = cache->table_row ? 0 : slice->first[0] * t[0];
+    struct cache_params p = params_of(cache, slice, &from.shape);
+    p.to_offset = (uint32_t)((sequence + slice->first[1] * t[1]) * values);
     p.to_batch = (uint32_t)t[0] * values;
     p.to_head = (uint32_t)t[1] * values;
     p.to_row = (uint32_t)t[2] * values;
     p.scale_offset = dtype_is_head_scaled(cached->dtype) /* of these heads, 1 / scale */
-                         ? cache_scales_from(cached, cache->info.n_kv_head + part->first[1])
+                         ? cache_scales_from(cached, cache->info.n_kv_head + slice->first[1])
                          : (uint32_t)cached->scales;
     pass->name = "append";
     pass->reason = "blocks of 32 features";
@@ -226,7 +227,7 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     pass->key.spec[CACHE_TO_TYPE] = cached->dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &bytes, true, NULL);
-    bind_state(plan, pass, cache, part, &p);
+    bind_state(plan, pass, cache, slice, &p);
     p.n_sequence = c->q_start ? cache->info.batch : 0;
     plan_bind(plan, pass, 4, c->q_start ? c->q_start : &cache->state, false, &p.q_start_offset);
     pass_set_push(pass, &p, sizeof p);

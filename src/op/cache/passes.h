@@ -14,13 +14,13 @@ enum vka_status plan_cache_quantise(struct vka_plan *plan, const struct cache_us
                                     const struct vka_tensor *rows,
                                     const struct cached_rows *cached);
 
-/* The part of cached rows that a pass reads or writes: pages of a paged cache are not the sequences',
+/* The slice of cached rows that a pass reads or writes: pages of a paged cache are not the sequences',
  * packed rows are of any sequence, and rows lie in a cache where the device says. */
-struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
-                              const struct vka_tensor *rows, const struct box *part);
+struct vka_tensor cached_slice(const struct vka_cache *cache, bool packed,
+                               const struct vka_tensor *rows, const struct slice *slice);
 
 /* Lengths of each axis down to which passes over rows of this size are cut for the budget. */
-void cache_least_part(const uint32_t size[4], uint32_t unit[4]);
+void cache_least_slice(const uint32_t size[4], uint32_t unit[4]);
 
 /* Copies keys or values of a paged cache to dense scratch [batch][n_kv_head][capacity][dim]. */
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,

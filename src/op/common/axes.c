@@ -112,7 +112,7 @@ uint32_t axes_choose_lanes(const struct caps *caps, uint64_t n)
     return lanes;
 }
 
-int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct axes_job *job = cut->job;
     struct pass pass = {0};
@@ -120,23 +120,23 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
     int axis = CUT_FITS;
     double count = 1;
     for (int i = 0; i < 4; i++)
-        count *= part->size[i];
-    cut->make(plan, cut->job, part, &pass);
+        count *= slice->size[i];
+    cut->make(plan, cut->job, slice, &pass);
     if (plan_pass_has_room(plan, &pass) && count <= MOST_ELEMENTS)
         return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                            : cut_first_axis(part, cut->unit);
+                                                            : cut_first_axis(slice, cut->unit);
     for (int i = 0; i < AXES_TENSORS * 4; i++) {
-        if (!job->tensors[i / 4] || part->size[i % 4] <= cut->least[i % 4])
+        if (!job->tensors[i / 4] || slice->size[i % 4] <= cut->least[i % 4])
             continue;
-        const struct vka_tensor t = tensor_box(job->tensors[i / 4], part);
-        uint64_t reach = t.shape.stride[i % 4] * (part->size[i % 4] - 1ull);
+        const struct vka_tensor t = tensor_slice(job->tensors[i / 4], slice);
+        uint64_t reach = t.shape.stride[i % 4] * (slice->size[i % 4] - 1ull);
         if (reach <= furthest || plan_range(plan, &t) <= plan->caps.properties.max_buffer_range)
             continue;
         furthest = reach;
         axis = i % 4;
     }
     for (int i = 0; i < 4 && !furthest; i++)
-        if (part->size[i] > cut->least[i] && (axis < 0 || part->size[i] > part->size[axis]))
+        if (slice->size[i] > cut->least[i] && (axis < 0 || slice->size[i] > slice->size[axis]))
             axis = i;
     return axis;
 }

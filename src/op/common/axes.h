@@ -35,16 +35,16 @@ struct vka_tensor axes_append_one(const struct vka_tensor *tensor);
  * the order of sums depends on them. */
 uint32_t axes_choose_lanes(const struct caps *caps, uint64_t n);
 
-/* First member of the job of a cut: the tensors that are as large as the box. */
+/* First member of the job of a cut: the tensors that are as large as the slice. */
 #define AXES_TENSORS 4
 struct axes_job {
     const struct vka_tensor *tensors[AXES_TENSORS]; /* of rank 4; NULL: none */
 };
 
-/* Judges a part, whose elements a pass counts in 32 bits: the budget halves the first axis that is
+/* Judges a slice, whose elements a pass counts in 32 bits: the budget halves the first axis that is
  * long enough, the range of a binding the axis along which the tensors that exceed it reach
  * furthest, the grid the longest one. */
-int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part);
+int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice);
 
 /* Sets the grid of a kernel that counts units, see UNIT_LANES. */
 void axes_set_grid(struct pass *pass, double units);

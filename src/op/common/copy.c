@@ -57,39 +57,40 @@ static void make_pass(const struct vka_plan *plan, const struct copy *copy, stru
              size[3], vka_dtype_name(copy->from.dtype), vka_dtype_name(copy->to.dtype));
 }
 
-static struct copy part_of(const struct copy *copy, const struct box *box)
+static struct copy copy_slice(const struct copy *copy, const struct slice *slice)
 {
-    struct copy part = *copy;
-    struct box to = *box;
+    struct copy sliced = *copy;
+    struct slice to = *slice;
     if (copy->panel) {
         to.first[2] /= copy->panel;
         to.size[2] = divide_up(to.size[2], copy->panel);
         to.first[3] *= copy->panel;
         to.size[3] *= copy->panel;
     }
-    part.from = tensor_box(&copy->from, box);
-    part.to = tensor_box(&copy->to, &to);
-    return part;
+    sliced.from = tensor_slice(&copy->from, slice);
+    sliced.to = tensor_slice(&copy->to, &to);
+    return sliced;
 }
 
-/* Halves the axis along which an operand reaches furthest that no binding can hold; add_part cuts
+/* Halves the axis along which an operand reaches furthest that no binding can hold; add_slice cuts
  * what goes into one panel. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *box)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
-    const struct copy copy = part_of(cut->job, box);
+    const struct copy copy = copy_slice(cut->job, slice);
     const struct vka_tensor *operand[2] = {&copy.from, &copy.to};
     uint64_t furthest = 0;
-    int axis = cut_first_axis(box, cut->least);
+    int axis = cut_first_axis(slice, cut->least);
     struct pass pass = {0};
     make_pass(plan, &copy, &pass);
     if (plan_pass_has_room(plan, &pass))
-        return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS : cut_first_axis(box, cut->unit);
-    if (copy.panel && box->size[2] <= copy.panel)
+        return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS
+                                                        : cut_first_axis(slice, cut->unit);
+    if (copy.panel && slice->size[2] <= copy.panel)
         return CUT_FITS;
     for (int i = 0; i < 8; i++) {
         const struct vka_tensor *x = operand[i / 4];
-        uint64_t reach = x->shape.stride[i % 4] * (box->size[i % 4] - 1ull);
-        if (box->size[i % 4] <= cut->least[i % 4] || reach <= furthest ||
+        uint64_t reach = x->shape.stride[i % 4] * (slice->size[i % 4] - 1ull);
+        if (slice->size[i % 4] <= cut->least[i % 4] || reach <= furthest ||
             plan_range(plan, x) <= plan->caps.properties.max_buffer_range)
             continue;
         furthest = reach;
@@ -102,20 +103,20 @@ static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy,
                                calibrate_add *probe);
 
 /* A copy into one panel that does not fit is a plain one, which can be cut anywhere. */
-static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *box)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
-    struct copy part = part_of(job, box);
-    struct shape *to = &part.to.shape;
+    struct copy sliced = copy_slice(job, slice);
+    struct shape *to = &sliced.to.shape;
     struct pass pass = {0};
-    make_pass(plan, &part, &pass);
-    if (!part.panel || plan_pass_has_room(plan, &pass))
+    make_pass(plan, &sliced, &pass);
+    if (!sliced.panel || plan_pass_has_room(plan, &pass))
         return plan_add_pass(plan, &pass);
-    to->size[2] = part.from.shape.size[2];
-    to->size[3] = part.from.shape.size[3];
+    to->size[2] = sliced.from.shape.size[2];
+    to->size[3] = sliced.from.shape.size[3];
     to->stride[2] = 1;
-    to->stride[3] = part.panel;
-    part.panel = 0;
-    return add_cut(plan, &part, NULL);
+    to->stride[3] = sliced.panel;
+    sliced.panel = 0;
+    return add_cut(plan, &sliced, NULL);
 }
 
 /* Adds a transposing copy of n workgroups. */
@@ -152,7 +153,7 @@ static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy, c
         .whole = work_of(copy->from.shape.size),
         .probe = probe,
         .judge = judge,
-        .add = add_part,
+        .add = add_slice,
     };
     return plan_cut(plan, &cut, copy->from.shape.size);
 }

@@ -18,13 +18,13 @@ static struct work work_of(const struct map *map, const uint32_t size[4])
     return (struct work){n * each, 2 * UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct map *map = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&map->x, part), y = tensor_box(&map->y, part);
-    const struct vka_tensor b = map->b.storage ? tensor_box(&map->b, part) : x;
+    const uint32_t *size = slice->size;
+    const struct vka_tensor x = tensor_slice(&map->x, slice), y = tensor_slice(&map->y, slice);
+    const struct vka_tensor b = map->b.storage ? tensor_slice(&map->b, slice) : x;
     struct map_params p = {
         .size0 = size[0],
         .size1 = size[1],

@@ -21,28 +21,28 @@ struct counting {
     struct total *total;             /* of the parts so far */
 };
 
-static uint32_t groups_of(const struct box *part)
+static uint32_t groups_of(const struct slice *slice)
 {
-    const uint32_t *size = part->size;
+    const uint32_t *size = slice->size;
     uint64_t count = (uint64_t)size[0] * size[1] * size[2] * size[3];
     return (uint32_t)least(count / (ELEMENTS * NONFINITE_LANES) + 1, MOST_GROUPS);
 }
 
-static struct work work_of(const struct box *part)
+static struct work work_of(const struct slice *slice)
 {
-    const uint32_t *size = part->size;
-    double count = (double)size[0] * size[1] * size[2] * size[3], groups = groups_of(part);
+    const uint32_t *size = slice->size;
+    double count = (double)size[0] * size[1] * size[2] * size[3], groups = groups_of(slice);
     return (struct work){WORK_MOVE * count, WORK_MOVE * count / groups,
                          count / (groups * NONFINITE_LANES) + 2};
 }
 
 /* Halves the axis that reaches furthest. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct counting *c = cut->job;
-    const struct vka_tensor t = tensor_box(&c->tensor, part);
+    const struct vka_tensor t = tensor_slice(&c->tensor, slice);
     const struct shape *s = &t.shape;
-    struct work work = work_of(part);
+    struct work work = work_of(slice);
     bool small = shape_count(s) <= ELEMENTS * NONFINITE_LANES;
     if (shape_count(s) == 1 || c->total->passes > MOST_PASSES ||
         (plan_range(plan, &t) <= plan->caps.properties.max_buffer_range &&
@@ -99,11 +99,11 @@ static enum vka_status add_count(struct vka_plan *plan, const char *name, uint32
     return plan_attach(plan, &count->attached);
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct counting *c = job;
-    const struct vka_tensor t = tensor_box(&c->tensor, part);
-    const uint32_t *size = t.shape.size, n = groups_of(part) * NONFINITE_LANES;
+    const struct vka_tensor t = tensor_slice(&c->tensor, slice);
+    const uint32_t *size = t.shape.size, n = groups_of(slice) * NONFINITE_LANES;
     const uint64_t *stride = t.shape.stride;
     uint32_t first = c->total->invocations;
     c->total->passes++;
@@ -121,15 +121,15 @@ static enum vka_status add_part(struct vka_plan *plan, const void *job, const st
         .from2 = (uint32_t)stride[2],
         .from3 = (uint32_t)stride[3],
     };
-    struct vka_tensor counts = tensor_part(c->counts, 3, 2 * first, 2 * n);
+    struct vka_tensor counts = tensor_slice_along(c->counts, 3, 2 * first, 2 * n);
     pass.key = (struct pipeline_key){.kernel = KERNEL_nonfinite, .n_spec = NONFINITE_SPECS};
     pass.key.spec[NONFINITE_TYPE] = t.dtype;
     plan_bind(plan, &pass, 0, &t, false, &p.from_offset);
     plan_bind(plan, &pass, 1, &counts, true, &p.first);
     p.first /= 2; /* in pairs of words: an invocation's begin at an even one */
     pass_set_push(&pass, &p, sizeof p);
-    pass.work = work_of(part);
-    pass.groups[0] = groups_of(part);
+    pass.work = work_of(slice);
+    pass.groups[0] = groups_of(slice);
     pass.groups[1] = pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", c->name, size[0], size[1],
              size[2], size[3], vka_dtype_name(t.dtype));
@@ -148,7 +148,7 @@ enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
                             .unit = {1, 1, 1, 1},
                             .least = {1, 1, 1, 1},
                             .judge = judge,
-                            .add = add_part};
+                            .add = add_slice};
     ENSURE(plan_settle_kernel(plan, KERNEL_nonfinite));
     ENSURE(plan_cut(plan, &cut, counting.tensor.shape.size));
     ENSURE(plan_check_room(plan, total.passes));

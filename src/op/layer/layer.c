@@ -21,8 +21,8 @@ uint32_t layer_in(const struct vka_layer_info *info, enum projection which)
     return in[which];
 }
 
-/* The number of parts that are joined in sets[which]; 0: none begins there. */
-static uint32_t parts_at(const struct vka_layer *layer, enum projection which)
+/* The number of maps that are joined in sets[which]; 0: none begins there. */
+static uint32_t maps_at(const struct vka_layer *layer, enum projection which)
 {
     if (!layer->joined || which == OUTPUT)
         return 1;
@@ -70,7 +70,7 @@ static enum vka_status keep_tensors(struct vka_layer *layer, const struct vka_la
         {"output_tensors.weight", "output_tensors.bias"}};
     const struct vka_linear_tensors *const given[PROJECTION_COUNT] = {
         &info->query_tensors, &info->key_tensors, &info->value_tensors, &info->output_tensors};
-    struct weight_part parts[PROJECTION_COUNT] = {{0}};
+    struct linear_map maps[PROJECTION_COUNT] = {{0}};
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++) {
         const uint32_t shape[2] = {layer_out(info, i), layer_in(info, i)};
         ENSURE(
@@ -78,11 +78,11 @@ static enum vka_status keep_tensors(struct vka_layer *layer, const struct vka_la
         keep(given[i]->weight, &layer->weights[i]);
         keep(given[i]->bias, &layer->biases[i]);
         layer->has_bias[i] = given[i]->bias != NULL;
-        parts[i].out = shape[0];
+        maps[i].out = shape[0];
     }
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++)
-        if (parts_at(layer, i) && given[i]->weight)
-            ENSURE(weights_lay_out(layer->device, &parts[i], parts_at(layer, i), info->dtype,
+        if (maps_at(layer, i) && given[i]->weight)
+            ENSURE(weights_lay_out(layer->device, &maps[i], maps_at(layer, i), info->dtype,
                                    &layer->sets[i]));
     return VKA_OK;
 }
@@ -91,15 +91,15 @@ static enum vka_status upload(struct vka_layer *layer, const struct vka_layer_in
 {
     const struct vka_linear_weights *const given[PROJECTION_COUNT] = {&info->query, &info->key,
                                                                       &info->value, &info->output};
-    struct weight_part parts[PROJECTION_COUNT] = {{0}};
+    struct linear_map maps[PROJECTION_COUNT] = {{0}};
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++) {
-        parts[i] = (struct weight_part){.host = given[i], .out = layer_out(info, i)};
+        maps[i] = (struct linear_map){.host = given[i], .out = layer_out(info, i)};
         layer->has_bias[i] = given[i]->bias != NULL;
     }
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++)
-        if (parts_at(layer, i) && given[i]->weight)
+        if (maps_at(layer, i) && given[i]->weight)
             ENSURE(weights_upload(layer->device, info->dtype, layer_weight_dtype(info),
-                                  info->keep_weights, &parts[i], parts_at(layer, i),
+                                  info->keep_weights, &maps[i], maps_at(layer, i),
                                   layer_in(info, i), &layer->sets[i]));
     return VKA_OK;
 }
@@ -162,17 +162,17 @@ void vka_layer_destroy(struct vka_layer **slot)
 enum vka_status layer_take_sets(struct vka_plan *plan, const struct vka_layer *layer,
                                 struct layer_sets *sets)
 {
-    struct weight_part parts[PROJECTION_COUNT] = {{0}};
+    struct linear_map maps[PROJECTION_COUNT] = {{0}};
     sets->layer = layer;
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++) {
         sets->sets[i] = layer->sets[i];
-        parts[i].out = layer_out(&layer->info, i);
-        parts[i].weight = layer->weights[i].storage ? &layer->weights[i] : NULL;
-        parts[i].bias = layer->biases[i].storage ? &layer->biases[i] : NULL;
+        maps[i].out = layer_out(&layer->info, i);
+        maps[i].weight = layer->weights[i].storage ? &layer->weights[i] : NULL;
+        maps[i].bias = layer->biases[i].storage ? &layer->biases[i] : NULL;
     }
     for (enum projection i = QUERY; i < PROJECTION_COUNT; i++)
-        if (parts_at(layer, i) && parts[i].weight)
-            ENSURE(weights_pack(plan, layer->info.dtype, &layer->sets[i], &parts[i],
+        if (maps_at(layer, i) && maps[i].weight)
+            ENSURE(weights_pack(plan, layer->info.dtype, &layer->sets[i], &maps[i],
                                 layer_in(&layer->info, i), &sets->sets[i]));
     return VKA_OK;
 }
@@ -180,10 +180,10 @@ enum vka_status layer_take_sets(struct vka_plan *plan, const struct vka_layer *l
 enum vka_status layer_weight(struct vka_plan *plan, const struct layer_sets *sets,
                              enum projection which, struct vka_tensor *weight)
 {
-    uint32_t part;
-    const struct weights *w = layer_find(sets, which, &part);
+    uint32_t map;
+    const struct weights *w = layer_find(sets, which, &map);
     *weight = sets->layer->weights[which];
     return weight->storage
                ? VKA_OK
-               : weights_rows(plan, w, part, layer_in(&sets->layer->info, which), weight);
+               : weights_rows(plan, w, map, layer_in(&sets->layer->info, which), weight);
 }

@@ -34,12 +34,12 @@ enum vka_status layer_take_sets(struct vka_plan *plan, const struct vka_layer *l
 enum vka_status layer_weight(struct vka_plan *plan, const struct layer_sets *sets,
                              enum projection which, struct vka_tensor *weight);
 
-/* Finds the weights of a projection, and its part of them. */
+/* Finds the weights of a projection, and its map among them. */
 static inline const struct weights *layer_find(const struct layer_sets *sets, enum projection which,
-                                               uint32_t *part)
+                                               uint32_t *map)
 {
     bool joined = sets->layer->joined && which != OUTPUT;
-    *part = joined ? (uint32_t)which : 0;
+    *map = joined ? (uint32_t)which : 0;
     return &sets->sets[joined ? QUERY : which];
 }
 

@@ -13,15 +13,15 @@ static struct vka_tensor reshaped(const struct vka_tensor *scratch, const struct
     return t;
 }
 
-static enum vka_status copy_parts(struct vka_plan *plan, const struct weights *w,
-                                  const struct weight_part *parts, const struct vka_tensor *packed)
+static enum vka_status copy_maps(struct vka_plan *plan, const struct weights *w,
+                                 const struct linear_map *maps, const struct vka_tensor *packed)
 {
-    for (uint32_t p = 0; p < w->n_part; p++) {
+    for (uint32_t p = 0; p < w->n_map; p++) {
         const uint32_t unit = w->panel ? w->panel : 1;
-        const struct vka_tensor from = tensor_rank4(parts[p].weight);
-        const struct vka_tensor part =
-            tensor_part(packed, 0, w->first[p] / unit, divide_up(w->out[p], unit));
-        const struct vka_tensor to = tensor_rank4(&part);
+        const struct vka_tensor from = tensor_rank4(maps[p].weight);
+        const struct vka_tensor view =
+            tensor_slice_along(packed, 0, w->first[p] / unit, divide_up(w->out[p], unit));
+        const struct vka_tensor to = tensor_rank4(&view);
         ENSURE(w->panel ? plan_copy_to_panels(plan, "pack weight", &from, &to, w->panel)
                         : plan_copy(plan, "pack weight", &from, &to));
     }
@@ -29,13 +29,13 @@ static enum vka_status copy_parts(struct vka_plan *plan, const struct weights *w
 }
 
 static enum vka_status pack_weight(struct vka_plan *plan, enum vka_dtype dtype,
-                                   const struct weight_part *parts, uint32_t in, struct weights *w)
+                                   const struct linear_map *maps, uint32_t in, struct weights *w)
 {
     struct vka_tensor scratch;
     bool transposed;
     ENSURE(weights_shape(plan->device, dtype, in, w, &transposed));
-    if (!w->panel && !transposed && w->n_part == 1 && shape_is_dense(&parts[0].weight->shape)) {
-        w->weight = *parts[0].weight;
+    if (!w->panel && !transposed && w->n_map == 1 && shape_is_dense(&maps[0].weight->shape)) {
+        w->weight = *maps[0].weight;
         return VKA_OK;
     }
     struct shape *shape = &w->weight.shape;
@@ -44,31 +44,31 @@ static enum vka_status pack_weight(struct vka_plan *plan, enum vka_dtype dtype,
     if (transposed)
         *shape = (struct shape){.rank = 2, .size = {w->rows, in}, .stride = {1, shape->size[1]}};
     w->weight = reshaped(&scratch, shape);
-    return copy_parts(plan, w, parts, &w->weight);
+    return copy_maps(plan, w, maps, &w->weight);
 }
 
-/* A part without a bias has zeros where another has one. */
+/* A map without a bias has zeros where another has one. */
 static enum vka_status pack_bias(struct vka_plan *plan, enum vka_dtype dtype,
-                                 const struct weight_part *parts, struct weights *w)
+                                 const struct linear_map *maps, struct weights *w)
 {
     struct vka_tensor scratch, zero;
     bool any = false;
-    for (uint32_t p = 0; p < w->n_part; p++)
-        any |= parts[p].bias != NULL;
+    for (uint32_t p = 0; p < w->n_map; p++)
+        any |= maps[p].bias != NULL;
     if (!any)
         return VKA_OK;
-    if (w->n_part == 1 && w->rows == w->out[0] && shape_is_dense(&parts[0].bias->shape)) {
-        w->bias = *parts[0].bias;
+    if (w->n_map == 1 && w->rows == w->out[0] && shape_is_dense(&maps[0].bias->shape)) {
+        w->bias = *maps[0].bias;
         return VKA_OK;
     }
     ENSURE(plan_scratch(plan, dtype, (const uint32_t[]){1, 1, 1, w->rows}, &scratch));
     ENSURE(plan_constant(plan, 1, &(const uint32_t){0}, &zero));
     zero.dtype = VKA_F32;
     zero.shape.stride[3] = 0;
-    for (uint32_t p = 0; p < w->n_part; p++) {
-        const struct vka_tensor to = tensor_part(&scratch, 3, w->first[p], w->out[p]);
+    for (uint32_t p = 0; p < w->n_map; p++) {
+        const struct vka_tensor to = tensor_slice_along(&scratch, 3, w->first[p], w->out[p]);
         zero.shape.size[3] = w->out[p];
-        const struct vka_tensor from = parts[p].bias ? tensor_rank4(parts[p].bias) : zero;
+        const struct vka_tensor from = maps[p].bias ? tensor_rank4(maps[p].bias) : zero;
         ENSURE(plan_copy(plan, "pack bias", &from, &to));
     }
     struct shape shape;
@@ -78,25 +78,25 @@ static enum vka_status pack_bias(struct vka_plan *plan, enum vka_dtype dtype,
 }
 
 enum vka_status weights_pack(struct vka_plan *plan, enum vka_dtype dtype,
-                             const struct weights *layout, const struct weight_part *parts,
+                             const struct weights *layout, const struct linear_map *maps,
                              uint32_t in, struct weights *packed)
 {
     *packed = *layout;
-    ENSURE(pack_weight(plan, dtype, parts, in, packed));
-    return pack_bias(plan, dtype, parts, packed);
+    ENSURE(pack_weight(plan, dtype, maps, in, packed));
+    return pack_bias(plan, dtype, maps, packed);
 }
 
-enum vka_status weights_rows(struct vka_plan *plan, const struct weights *w, uint32_t part,
+enum vka_status weights_rows(struct vka_plan *plan, const struct weights *w, uint32_t map,
                              uint32_t in, struct vka_tensor *weight)
 {
     struct vka_tensor rows;
     if (!w->panel) {
-        *weight = tensor_part(&w->weight, 0, w->first[part], w->out[part]);
+        *weight = tensor_slice_along(&w->weight, 0, w->first[map], w->out[map]);
         return VKA_OK;
     }
     /* Element [i] of row [r] of panel [n] is number (n * in + i) * panel + r. */
-    const uint32_t n_panel = divide_up(w->out[part], w->panel);
-    struct vka_tensor from = tensor_part(&w->weight, 0, w->first[part] / w->panel, n_panel);
+    const uint32_t n_panel = divide_up(w->out[map], w->panel);
+    struct vka_tensor from = tensor_slice_along(&w->weight, 0, w->first[map] / w->panel, n_panel);
     const struct shape panels = {.rank = 4,
                                  .size = {1, n_panel, w->panel, in},
                                  .stride = {0, (uint64_t)in * w->panel, 1, w->panel},
@@ -105,7 +105,7 @@ enum vka_status weights_rows(struct vka_plan *plan, const struct weights *w, uin
     ENSURE(plan_scratch(plan, from.dtype, panels.size, &rows));
     ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
     struct shape shape;
-    shape_dense(2, (const uint32_t[]){w->out[part], in}, &shape);
+    shape_dense(2, (const uint32_t[]){w->out[map], in}, &shape);
     *weight = reshaped(&rows, &shape);
     return VKA_OK;
 }

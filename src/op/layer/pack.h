@@ -4,15 +4,15 @@
 
 #include "op/layer/weights.h"
 
-/* *packed: what the tensors of the parts hold when the plan runs, in a layout that weights_lay_out
+/* *packed: what the tensors of the maps hold when the plan runs, in a layout that weights_lay_out
  * made, in scratch until the operation ends. It holds no reference. */
 enum vka_status weights_pack(struct vka_plan *plan, enum vka_dtype dtype,
-                             const struct weights *layout, const struct weight_part *parts,
+                             const struct weights *layout, const struct linear_map *maps,
                              uint32_t in, struct weights *packed);
 
-/* *weight: rows [out][in] of a part of weights that are not of a block type, in scratch where no
+/* *weight: rows [out][in] of a map of weights that are not of a block type, in scratch where no
  * strides describe them. */
-enum vka_status weights_rows(struct vka_plan *plan, const struct weights *weights, uint32_t part,
+enum vka_status weights_rows(struct vka_plan *plan, const struct weights *weights, uint32_t map,
                              uint32_t in, struct vka_tensor *weight);
 
 #endif

@@ -3,7 +3,7 @@
 #include "op/layer/plan.h"
 #include "core/inner.h"
 #include "core/layer_info.h"
-#include "op/attention/share.h"
+#include "op/attention/slice.h"
 #include "op/common/check.h"
 #include "op/layer/layer.h"
 #include "op/common/nonfinite.h"
@@ -66,7 +66,7 @@ static enum vka_dtype inner_of(const struct vka_plan *plan, const struct vka_lay
 }
 
 /* Adds x W^T + b of projections first .. last, which share the input x, into scratch; heads[] are
- * views of the parts. */
+ * views of it. */
 static enum vka_status project(struct vka_plan *plan, const struct layer_sets *sets,
                                const struct vka_layer_op *op, enum projection first,
                                enum projection last, const struct vka_tensor *x,
@@ -85,9 +85,10 @@ static enum vka_status project(struct vka_plan *plan, const struct layer_sets *s
     for (uint32_t i = from; i <= to; i++) {
         uint32_t which = first + i - from;
         uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
-        struct vka_tensor part = tensor_part(&flat, 3, w->first[i] - w->first[from], w->out[i]);
+        struct vka_tensor view =
+            tensor_slice_along(&flat, 3, w->first[i] - w->first[from], w->out[i]);
         heads[which] =
-            layer_heads(&part, op->layout, n_head, w->out[i] / n_head, info->interleaved);
+            layer_heads(&view, op->layout, n_head, w->out[i] / n_head, info->interleaved);
     }
 fail:
     return status;
@@ -208,8 +209,8 @@ static enum vka_status add_whole(struct vka_plan *plan, const struct layer_sets 
     const enum vka_dtype inner = inner_of(plan, op);
     TRY(layer_project(plan, sets, op, in, inner, heads));
     a->q = heads[QUERY];
-    uint32_t part;
-    const struct weights *output = layer_find(sets, OUTPUT, &part);
+    uint32_t map;
+    const struct weights *output = layer_find(sets, OUTPUT, &map);
     if (op->layer->has_output) {
         const uint32_t *size = op->output->shape.size;
         const uint32_t width[4] = {1, size[0], size[1], a->n_head * a->value_dim};
@@ -220,7 +221,7 @@ static enum vka_status add_whole(struct vka_plan *plan, const struct layer_sets 
         plan, a,
         &(struct attention_inputs){.new_k = &heads[KEY], .new_v = &heads[VALUE], .use = *use}));
     if (op->layer->has_output)
-        TRY(weights_apply(plan, "project out", output, part, part, &context,
+        TRY(weights_apply(plan, "project out", output, map, map, &context,
                           op->activations == VKA_I8, op->output));
 fail:
     return status;
@@ -235,47 +236,48 @@ struct job {
 };
 
 /* Halves the batch until no allocation is passed by the projections. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct job *job = cut->job;
     const struct attention *a = job->a;
     uint64_t q = (uint64_t)a->n_head * a->head_dim, k = (uint64_t)a->n_kv_head * a->head_dim;
     uint64_t v = (uint64_t)a->n_kv_head * a->value_dim, o = (uint64_t)a->n_head * a->value_dim;
     uint64_t n = a->n_q > a->n_kv ? a->n_q : a->n_kv, width = q + k + v > o ? q + k + v : o;
-    uint64_t bytes = part->size[0] * n * width * vka_dtype_size(inner_of(plan, job->op));
+    uint64_t bytes = slice->size[0] * n * width * vka_dtype_size(inner_of(plan, job->op));
     bool fits = job->op->cache || bytes <= plan->caps.properties.max_allocation;
-    return fits ? CUT_FITS : cut_first_axis(part, cut->least);
+    return fits ? CUT_FITS : cut_first_axis(slice, cut->least);
 }
 
 /* The layer on some batch elements. */
-static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *share)
+static enum vka_status add_slice(struct vka_plan *plan, const void *given,
+                                 const struct slice *slice)
 {
     const struct job *job = given;
     const struct vka_tensor *const *x = job->in->x;
     const struct vka_layer_op *op = job->op;
-    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1, first = share->first[0];
-    uint32_t count = share->size[0];
-    struct share_options options;
-    struct vka_tensor tensors[3], output = tensor_part(op->output, axis, first, count);
-    struct layer_inputs parts;
-    struct vka_layer_op part = *op;
+    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1, first = slice->first[0];
+    uint32_t count = slice->size[0];
+    struct sliced_options options;
+    struct vka_tensor tensors[3], output = tensor_slice_along(op->output, axis, first, count);
+    struct layer_inputs inputs;
+    struct vka_layer_op sliced = *op;
     struct attention a = *job->a;
     for (int i = 0; i < 3; i++) {
-        tensors[i] = tensor_part(x[i], axis, first, count);
-        parts.x[i] = i > 0 && x[i] == x[i - 1] ? parts.x[i - 1] : &tensors[i];
+        tensors[i] = tensor_slice_along(x[i], axis, first, count);
+        inputs.x[i] = i > 0 && x[i] == x[i - 1] ? inputs.x[i - 1] : &tensors[i];
     }
-    share_options(&op->attention, share, a.n_head / a.n_kv_head, &options);
-    part.output = &output;
-    part.attention = options.options;
+    attention_slice_options(&op->attention, slice, a.n_head / a.n_kv_head, &options);
+    sliced.output = &output;
+    sliced.attention = options.options;
     a.options = &options.options;
     a.batch = count;
     plan_scratch_enter(plan);
-    enum vka_status status = add_whole(plan, job->sets, &part, &parts, job->use, &a);
+    enum vka_status status = add_whole(plan, job->sets, &sliced, &inputs, job->use, &a);
     plan_scratch_leave(plan);
     return status;
 }
 
-static enum vka_status add_parts(struct vka_plan *plan, const struct job *job)
+static enum vka_status add_slices(struct vka_plan *plan, const struct job *job)
 {
     const struct attention *a = job->a;
     const struct cut cut = {
@@ -283,7 +285,7 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct job *job)
         .unit = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .least = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .judge = judge,
-        .add = add_share,
+        .add = add_slice,
     };
     return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1});
 }
@@ -296,7 +298,7 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
     ENSURE(layer_op_check(plan, caller, op, use, &a));
     const struct layer_inputs in = layer_inputs_of(op);
     ENSURE(layer_take_sets(plan, op->layer, &sets));
-    ENSURE(add_parts(plan, &(const struct job){op, &sets, &in, use, &a}));
+    ENSURE(add_slices(plan, &(const struct job){op, &sets, &in, use, &a}));
     ENSURE(plan_count_nonfinite(plan, "output", op->output));
     ENSURE(plan_count_nonfinite(plan, "scores", op->attention.scores));
     return plan_count_nonfinite(plan, "log_sum_exp", op->attention.log_sum_exp);

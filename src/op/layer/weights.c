@@ -27,16 +27,16 @@ static uint64_t place(const struct weights *w, bool transposed, uint64_t pitch, 
     return transposed ? i * pitch + o : o * pitch + i;
 }
 
-/* Writes the parts to data, which is 0 before, in the device's layout. */
+/* Writes the maps to data, which is 0 before, in the device's layout. */
 static void arrange(const struct weights *w, enum vka_dtype dtype, bool transposed, uint64_t pitch,
-                    const struct weight_part *parts, uint32_t in, void *data)
+                    const struct linear_map *maps, uint32_t in, void *data)
 {
     size_t size = vka_dtype_size(dtype);
-    for (uint32_t p = 0; p < w->n_part; p++)
-        for (uint64_t o = 0; o < parts[p].out; o++)
+    for (uint32_t p = 0; p < w->n_map; p++)
+        for (uint64_t o = 0; o < maps[p].out; o++)
             for (uint64_t i = 0; i < in; i++) {
                 uint64_t to = place(w, transposed, pitch, in, w->first[p] + o, i);
-                const char *from = parts[p].host->weight;
+                const char *from = maps[p].host->weight;
                 if (w->panel)
                     ((float *)data)[to] = dtype_to_float(from, o * in + i, dtype);
                 else
@@ -66,8 +66,7 @@ enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, u
 
 /* Uploads the weight in the layout that the device's kernels want. */
 static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype dtype, bool keep,
-                                     const struct weight_part *parts, uint32_t in,
-                                     struct weights *w)
+                                     const struct linear_map *maps, uint32_t in, struct weights *w)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
@@ -78,7 +77,7 @@ static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype d
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
     data = calloc(1, vka_tensor_size(&w->weight));
     CHECK_ALLOC(data);
-    arrange(w, dtype, transposed, pitch, parts, in, data);
+    arrange(w, dtype, transposed, pitch, maps, in, data);
     TRY(write_tensor(&w->weight, keep, data));
     if (transposed)
         w->weight.shape = (struct shape){.rank = 2, .size = {w->rows, in}, .stride = {1, pitch}};
@@ -111,10 +110,10 @@ static enum vka_status encode_rows(struct log *log, enum vka_dtype dtype, const 
     return VKA_OK;
 }
 
-/* Uploads rows of blocks in file order, quantising floats. Rows between the parts are 0. */
+/* Uploads rows of blocks in file order, quantising floats. Rows between the maps are 0. */
 static enum vka_status upload_blocks(struct vka_device *device, enum vka_dtype dtype,
                                      enum vka_dtype stored, bool keep,
-                                     const struct weight_part *parts, uint32_t out, uint32_t in,
+                                     const struct linear_map *maps, uint32_t out, uint32_t in,
                                      struct weights *w)
 {
     struct log *log = &device->log;
@@ -127,13 +126,13 @@ static enum vka_status upload_blocks(struct vka_device *device, enum vka_dtype d
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
     data = calloc(1, vka_tensor_size(&w->weight));
     CHECK_ALLOC(data);
-    for (uint32_t p = 0; p < w->n_part; p++) {
+    for (uint32_t p = 0; p < w->n_map; p++) {
         char *to = data + dtype_bytes(stored, (uint64_t)w->first[p] * in);
-        const void *from = parts[p].host->weight;
+        const void *from = maps[p].host->weight;
         if (dtype == stored)
-            memcpy(to, from, dtype_bytes(stored, (uint64_t)parts[p].out * in));
+            memcpy(to, from, dtype_bytes(stored, (uint64_t)maps[p].out * in));
         else
-            TRY(encode_rows(log, dtype, from, parts[p].out, in, stored, to));
+            TRY(encode_rows(log, dtype, from, maps[p].out, in, stored, to));
     }
     TRY(write_tensor(&w->weight, keep, data));
 fail:
@@ -142,16 +141,16 @@ fail:
 }
 
 static enum vka_status upload_bias(struct vka_device *device, enum vka_dtype dtype, bool keep,
-                                   const struct weight_part *parts, uint32_t out, struct weights *w)
+                                   const struct linear_map *maps, uint32_t out, struct weights *w)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     size_t size = vka_dtype_size(dtype);
     char *data = calloc(out, size);
     CHECK_ALLOC(data);
-    for (uint32_t p = 0; p < w->n_part; p++)
-        if (parts[p].host->bias)
-            memcpy(data + w->first[p] * size, parts[p].host->bias, parts[p].out * size);
+    for (uint32_t p = 0; p < w->n_map; p++)
+        if (maps[p].host->bias)
+            memcpy(data + w->first[p] * size, maps[p].host->bias, maps[p].out * size);
     w->bias.dtype = dtype;
     shape_dense(1, &out, &w->bias.shape);
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->bias), &w->bias.storage));
@@ -168,19 +167,19 @@ static struct kernel_set choose_packed(const struct caps *caps, void *panel)
     return kernel == KERNEL_COUNT ? NO_KERNELS : KERNEL_SET(kernel);
 }
 
-enum vka_status weights_lay_out(struct vka_device *device, const struct weight_part *parts,
-                                uint32_t n_part, enum vka_dtype stored, struct weights *w)
+enum vka_status weights_lay_out(struct vka_device *device, const struct linear_map *maps,
+                                uint32_t n_map, enum vka_dtype stored, struct weights *w)
 {
     struct log *log = &device->log;
     uint64_t out = 0;
-    *w = (struct weights){.n_part = n_part};
+    *w = (struct weights){.n_map = n_map};
     if (!dtype_is_block(stored))
         ENSURE(device_settle(device, choose_packed, &w->panel)); /* a panel is for one kernel */
-    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1;    /* parts start at whole vec4 */
-    for (uint32_t p = 0; p < n_part; p++) {
+    uint32_t unit = w->panel ? w->panel : n_map > 1 ? 4 : 1;     /* maps start at whole vec4 */
+    for (uint32_t p = 0; p < n_map; p++) {
         w->first[p] = (uint32_t)out;
-        w->out[p] = parts[p].out;
-        out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
+        w->out[p] = maps[p].out;
+        out += (maps[p].out + (uint64_t)unit - 1) / unit * unit;
         ENSURE_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
     }
     w->rows = (uint32_t)out;
@@ -188,18 +187,18 @@ enum vka_status weights_lay_out(struct vka_device *device, const struct weight_p
 }
 
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
-                               enum vka_dtype stored, bool keep, const struct weight_part *parts,
-                               uint32_t n_part, uint32_t in, struct weights *w)
+                               enum vka_dtype stored, bool keep, const struct linear_map *maps,
+                               uint32_t n_map, uint32_t in, struct weights *w)
 {
     bool bias = false;
-    ENSURE(weights_lay_out(device, parts, n_part, stored, w));
-    for (uint32_t p = 0; p < n_part; p++)
-        bias |= parts[p].host->bias != NULL;
+    ENSURE(weights_lay_out(device, maps, n_map, stored, w));
+    for (uint32_t p = 0; p < n_map; p++)
+        bias |= maps[p].host->bias != NULL;
     if (dtype_is_block(stored))
-        ENSURE(upload_blocks(device, dtype, stored, keep, parts, w->rows, in, w));
+        ENSURE(upload_blocks(device, dtype, stored, keep, maps, w->rows, in, w));
     else
-        ENSURE(upload_weight(device, dtype, keep, parts, in, w));
-    return bias ? upload_bias(device, dtype_is_block(dtype) ? VKA_F32 : dtype, keep, parts, w->rows,
+        ENSURE(upload_weight(device, dtype, keep, maps, in, w));
+    return bias ? upload_bias(device, dtype_is_block(dtype) ? VKA_F32 : dtype, keep, maps, w->rows,
                               w)
                 : VKA_OK;
 }
@@ -221,10 +220,10 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
 {
     uint32_t width = weights_width(w, first, last), unit = w->panel ? w->panel : 1;
     struct vka_tensor weight =
-        tensor_part(&w->weight, 0, w->first[first] / unit, divide_up(width, unit));
+        tensor_slice_along(&w->weight, 0, w->first[first] / unit, divide_up(width, unit));
     struct vka_tensor bias = w->bias;
     if (bias.storage)
-        bias = tensor_part(&w->bias, 0, w->first[first], width);
+        bias = tensor_slice_along(&w->bias, 0, w->first[first], width);
     return plan_linear(plan, &(struct linear){.name = name,
                                               .input = input,
                                               .weight = &weight,

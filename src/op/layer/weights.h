@@ -5,31 +5,31 @@
 #include "op/matmul/linear.h"
 
 /* One linear map: weight [out][in] in host memory or a tensor; bias [out] or NULL. */
-struct weight_part {
+struct linear_map {
     const struct vka_linear_weights *host;
     uint32_t out;
     const struct vka_tensor *weight, *bias; /* in place of host */
 };
 
-#define MAX_WEIGHT_PARTS 3
+#define MAX_LINEAR_MAPS 3
 
 /* Linear maps of one input, joined along `out`: one product computes all of them. */
 struct weights {
     struct vka_tensor weight; /* [out][in] or packed, storage NULL where absent */
     struct vka_tensor bias;   /* [out], storage NULL if absent */
     uint32_t panel;           /* 0: not packed; see matmul_op */
-    uint32_t n_part, rows;    /* rows of all parts and of the padding between them */
-    uint32_t first[MAX_WEIGHT_PARTS], out[MAX_WEIGHT_PARTS]; /* rows of each part */
+    uint32_t n_map, rows;     /* rows of all maps and of the padding between them */
+    uint32_t first[MAX_LINEAR_MAPS], out[MAX_LINEAR_MAPS]; /* rows of each map */
 };
 
 /* Uploads the maps of type dtype as type `stored`, and keeps a copy on the host if `keep`. Biases are
  * of type dtype, float32 where that is a block type. */
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
-                               enum vka_dtype stored, bool keep, const struct weight_part *parts,
-                               uint32_t n_part, uint32_t in, struct weights *weights);
+                               enum vka_dtype stored, bool keep, const struct linear_map *maps,
+                               uint32_t n_map, uint32_t in, struct weights *weights);
 /* The same layout without contents, for weights_pack. May test kernels, as weights_upload may. */
-enum vka_status weights_lay_out(struct vka_device *device, const struct weight_part *parts,
-                                uint32_t n_part, enum vka_dtype stored, struct weights *weights);
+enum vka_status weights_lay_out(struct vka_device *device, const struct linear_map *maps,
+                                uint32_t n_map, enum vka_dtype stored, struct weights *weights);
 
 /* Gives the weight of a layout its type and its dense shape, [rows][in], [panels][in * panel] or
  * *transposed: [in][pitch]. */
@@ -38,10 +38,10 @@ enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, u
 
 void weights_free(struct weights *weights);
 
-/* Columns of parts first .. last in a product's output, padding between them included. */
+/* Columns of maps first .. last in a product's output, padding between them included. */
 uint32_t weights_width(const struct weights *weights, uint32_t first, uint32_t last);
 
-/* output[...][weights_width] = the parts of input, quantised first where `integers` says so. */
+/* output[...][weights_width] = the maps of input, quantised first where `integers` says so. */
 enum vka_status weights_apply(struct vka_plan *plan, const char *name,
                               const struct weights *weights, uint32_t first, uint32_t last,
                               const struct vka_tensor *input, bool integers,

@@ -11,7 +11,7 @@
 int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice, uint32_t rows)
 {
     const uint32_t *c = op->c.shape.size, shortest[4] = {1, op->group, rows, choice->columns};
-    return cut_first_axis(&(struct box){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
+    return cut_first_axis(&(struct slice){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
 }
 
 uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *choice)
@@ -91,7 +91,7 @@ enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_
     op.a.shape.size[0] = op.b.shape.size[0] = n;
     op.a.shape.stride[0] = op.b.shape.stride[0] = 0;
     op.a.shape.size[3] = k;
-    op.part = (struct matmul_part){0};
+    op.span = (struct matmul_span){0};
     op.scale = NULL;
     op.group = 1;
     TRY(matmul_add_pass(plan, &op, choice));

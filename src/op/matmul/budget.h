@@ -8,7 +8,7 @@
 int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice,
                       uint32_t rows);
 
-/* The axis to halve so that a part fits the budget: of c, in whole tiles, and k where c is one
+/* The axis to halve so that a slice fits the budget: of c, in whole tiles, and k where c is one
  * tile; CUT_FITS where all fits, or where the tile's k are few. */
 matmul_judge matmul_budget_axis;
 
@@ -19,7 +19,7 @@ int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
 /* Adds n tiles that share A and B, of a kernel that is measured. */
 calibrate_add matmul_probe;
 
-/* Fewest k of a part. */
+/* Fewest k of a slice. */
 uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *choice);
 
 #endif

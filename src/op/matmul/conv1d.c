@@ -65,11 +65,11 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_conv1d_op *
     return check_no_overlap(device, caller, "output", op->output, inputs, COUNTOF(inputs));
 }
 
-/* The rows of input and padding that a part of the output sees: the first, and how many. */
-static int64_t rows_of(const struct conv *c, const struct box *part, uint32_t *count)
+/* The rows of input and padding that a slice of the output sees: the first, and how many. */
+static int64_t rows_of(const struct conv *c, const struct slice *slice, uint32_t *count)
 {
-    *count = (part->size[2] - 1) * c->stride + c->width;
-    return (int64_t)part->first[2] * c->stride - c->before;
+    *count = (slice->size[2] - 1) * c->stride + c->width;
+    return (int64_t)slice->first[2] * c->stride - c->before;
 }
 
 /* Whether the rows lie in the input, one behind the other. */
@@ -87,7 +87,7 @@ static enum vka_status add_zeros(struct vka_plan *plan, const struct vka_tensor 
     struct vka_tensor zero, to = *rows;
     if (count == 0)
         return VKA_OK;
-    to = tensor_part(rows, 2, first, count);
+    to = tensor_slice_along(rows, 2, first, count);
     ENSURE(plan_constant(plan, 1, &(const uint32_t){0}, &zero));
     zero.dtype = rows->dtype; /* in which no bits are set in 0 either */
     zero.shape.offset = zero.shape.offset * 4 / vka_dtype_size(zero.dtype);
@@ -111,30 +111,31 @@ static enum vka_status add_rows(struct vka_plan *plan, const struct conv *c,
         return add_zeros(plan, rows, 0, count);
     ENSURE(add_zeros(plan, rows, 0, (uint32_t)(from - first)));
     ENSURE(add_zeros(plan, rows, (uint32_t)(to - first), (uint32_t)(end - to)));
-    const struct vka_tensor source = tensor_part(x, 2, (uint32_t)from, (uint32_t)(to - from));
+    const struct vka_tensor source =
+        tensor_slice_along(x, 2, (uint32_t)from, (uint32_t)(to - from));
     const struct vka_tensor copy =
-        tensor_part(rows, 2, (uint32_t)(from - first), (uint32_t)(to - from));
+        tensor_slice_along(rows, 2, (uint32_t)(from - first), (uint32_t)(to - from));
     return plan_copy(plan, "pad", &source, &copy);
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct conv *c = job;
     uint32_t count;
-    int64_t first = rows_of(c, part, &count);
+    int64_t first = rows_of(c, slice, &count);
     bool view = is_view(c, first, count);
-    struct vka_tensor rows, x = tensor_part(&c->x, 0, part->first[0], part->size[0]);
+    struct vka_tensor rows, x = tensor_slice_along(&c->x, 0, slice->first[0], slice->size[0]);
     if (view)
-        rows = tensor_part(&x, 2, (uint32_t)first, count);
+        rows = tensor_slice_along(&x, 2, (uint32_t)first, count);
     else
         ENSURE(add_rows(plan, c, &x, first, count, &rows));
     struct vka_tensor windows = rows;
-    windows.shape.size[2] = part->size[2];
+    windows.shape.size[2] = slice->size[2];
     windows.shape.stride[2] *= c->stride;
     windows.shape.size[3] = c->width * c->in;
     if (c->in == 1) /* a row is one feature */
         windows.shape.stride[3] = rows.shape.stride[2];
-    const struct vka_tensor y = tensor_box(&c->y, part);
+    const struct vka_tensor y = tensor_slice(&c->y, slice);
     ENSURE(plan_linear(plan, &(struct linear){.name = "conv1d",
                                               .input = &windows,
                                               .weight = &c->weight,
@@ -145,16 +146,16 @@ static enum vka_status add_part(struct vka_plan *plan, const void *job, const st
     return VKA_OK;
 }
 
-/* Halves until an allocation holds the rows that a part sees. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+/* Halves until an allocation holds the rows that a slice sees. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct conv *c = cut->job;
     uint32_t count;
-    int64_t first = rows_of(c, part, &count);
-    uint64_t bytes = (uint64_t)part->size[0] * count * c->in * vka_dtype_size(c->x.dtype);
+    int64_t first = rows_of(c, slice, &count);
+    uint64_t bytes = (uint64_t)slice->size[0] * count * c->in * vka_dtype_size(c->x.dtype);
     if (is_view(c, first, count) || bytes <= plan->caps.properties.max_allocation)
         return CUT_FITS;
-    return cut_first_axis(part, cut->least);
+    return cut_first_axis(slice, cut->least);
 }
 
 static enum vka_status add_conv1d(struct vka_plan *plan, const void *given)
@@ -186,7 +187,7 @@ static enum vka_status add_conv1d(struct vka_plan *plan, const void *given)
         .unit = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .judge = judge,
-        .add = add_part,
+        .add = add_slice,
     };
     ENSURE(plan_cut(plan, &cut, c.y.shape.size));
     if (op->activation != VKA_IDENTITY)

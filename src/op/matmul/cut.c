@@ -1,6 +1,6 @@
 /* Cuts and packs matrix products of any size, so that grids, bindings and allocations fit the
  * device, and passes the budget. The bits of a result do not depend on the cuts: kernels sum the
- * same way at every place of a tile, and a part along k continues the sums of the part before. */
+ * same way at every place of a tile, and a span of k continues the sums of the span before. */
 #include "op/matmul/cut.h"
 #include "core/dtype.h"
 #include "params/params.h"
@@ -45,7 +45,7 @@ static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, u
     return plan_range(plan, x) > limit && (!close || packed > scratch);
 }
 
-/* Fewest columns of a part. Rows of quantised B are read as they are, however far apart. */
+/* Fewest columns of a slice. Rows of quantised B are read as they are, however far apart. */
 static uint32_t least_columns(const struct matmul_op *op, const struct matmul_choice *choice)
 {
     return dtype_is_quantised(op->b.dtype) ? 1 : choice->columns;
@@ -81,46 +81,46 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     return a || b ? matmul_axis_of_k(plan, op, choice) : CUT_FITS;
 }
 
-/* What a part points to. */
+/* What a slice points to. */
 struct columns {
     struct vka_tensor bias, scale;
 };
 
-/* A part of c. */
-static struct matmul_op op_part(const struct matmul_op *op, const struct box *c,
-                                struct columns *columns)
+/* A slice of c. */
+static struct matmul_op op_slice(const struct matmul_op *op, const struct slice *c,
+                                 struct columns *columns)
 {
-    struct matmul_op part = *op;
+    struct matmul_op sliced = *op;
     uint32_t unit = op->panel ? op->panel : 1;
     const uint32_t *first = c->first, *size = c->size;
-    const struct box a = {{first[0], first[1], first[2], 0},
-                          {size[0], size[1], size[2], op->a.shape.size[3]}};
-    const struct box b = {
+    const struct slice a = {{first[0], first[1], first[2], 0},
+                            {size[0], size[1], size[2], op->a.shape.size[3]}};
+    const struct slice b = {
         {first[0], first[1] / op->group, first[3] / unit, 0},
         {size[0], divide_up(size[1], op->group), divide_up(size[3], unit), op->b.shape.size[3]}};
-    part.a = tensor_box(&op->a, &a);
-    part.b = tensor_box(&op->b, &b);
-    part.c = tensor_box(&op->c, c);
-    if (op->part.sums.storage)
-        part.part.sums = tensor_box(&op->part.sums, c);
+    sliced.a = tensor_slice(&op->a, &a);
+    sliced.b = tensor_slice(&op->b, &b);
+    sliced.c = tensor_slice(&op->c, c);
+    if (op->span.sums.storage)
+        sliced.span.sums = tensor_slice(&op->span.sums, c);
     if (op->bias) {
-        columns->bias = tensor_part(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
-        part.bias = &columns->bias;
+        columns->bias = tensor_slice_along(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
+        sliced.bias = &columns->bias;
     }
     if (op->scale) {
-        columns->scale = tensor_part(op->scale, 0, first[3], size[3]);
-        part.scale = &columns->scale;
+        columns->scale = tensor_slice_along(op->scale, 0, first[3], size[3]);
+        sliced.scale = &columns->scale;
     }
-    return part;
+    return sliced;
 }
 
-struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
+struct matmul_op matmul_slice_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
 {
-    struct matmul_op part = *op;
+    struct matmul_op sliced = *op;
     uint32_t unit = op->panel ? op->panel : 1;
-    part.a = tensor_part(&op->a, 3, first, count);
-    part.b = tensor_part(&op->b, 3, first * unit, count * unit);
-    return part;
+    sliced.a = tensor_slice_along(&op->a, 3, first, count);
+    sliced.b = tensor_slice_along(&op->b, 3, first * unit, count * unit);
+    return sliced;
 }
 
 /* Scratch for the sums of c, of one float32 or, where the kernel adds by groups, two. */
@@ -144,13 +144,13 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
     uint32_t k = op->a.shape.size[3],
              unit = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op, job->choice);
     uint32_t half = divide_up(k / 2, unit) * unit;
-    struct matmul_op first = matmul_part_of_k(op, 0, half),
-                     rest = matmul_part_of_k(op, half, k - half);
+    struct matmul_op first = matmul_slice_of_k(op, 0, half),
+                     rest = matmul_slice_of_k(op, half, k - half);
     struct vka_tensor scratch;
     TRY(sums_scratch(plan, job->choice, op->c.shape.size, &scratch));
-    first.c = rest.part.sums = scratch;
-    first.part.keeps = job->choice->size.m == 0;
-    first.part.open = first.part.keeps && half % MATMUL_GROUP != 0;
+    first.c = rest.span.sums = scratch;
+    first.span.keeps = job->choice->size.m == 0;
+    first.span.open = first.span.keeps && half % MATMUL_GROUP != 0;
     first.alpha = 1;
     first.accumulate = false;
     first.bias = first.scale = NULL;
@@ -161,21 +161,21 @@ fail:
     return status;
 }
 
-/* k is cut within a part: the sums of its halves depend on each other. */
-static int judge_part(const struct vka_plan *plan, const struct cut *cut, const struct box *c)
+/* k is cut within a slice: the sums of its halves depend on each other. */
+static int judge_slice(const struct vka_plan *plan, const struct cut *cut, const struct slice *c)
 {
     const struct matmul_job *job = cut->job;
     struct columns columns;
-    const struct matmul_op op = op_part(job->op, c, &columns);
+    const struct matmul_op op = op_slice(job->op, c, &columns);
     int axis = job->way->judge(plan, &op, job->choice);
     return axis == AXIS_K ? CUT_FITS : axis;
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *given, const struct box *c)
+static enum vka_status add_slice(struct vka_plan *plan, const void *given, const struct slice *c)
 {
     const struct matmul_job *job = given;
     struct columns columns;
-    const struct matmul_op op = op_part(job->op, c, &columns);
+    const struct matmul_op op = op_slice(job->op, c, &columns);
     if (job->way->judge(plan, &op, job->choice) == AXIS_K)
         return add_halves_of_k(plan, job, &op);
     return job->way->add(plan, &op, job->choice);
@@ -192,8 +192,8 @@ enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
         .probe = way->probe,
         .kernel = choice->kernel,
         .whole = matmul_work(op, choice),
-        .judge = judge_part,
-        .add = add_part,
+        .judge = judge_slice,
+        .add = add_slice,
     };
     return plan_cut(plan, &cut, op->c.shape.size);
 }

@@ -13,6 +13,6 @@ enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
                            const struct matmul_choice *choice, const struct matmul_way *way);
 
 /* The op for k first .. first + count - 1. */
-struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count);
+struct matmul_op matmul_slice_of_k(const struct matmul_op *op, uint32_t first, uint32_t count);
 
 #endif

@@ -52,13 +52,13 @@ static struct work sum_work(uint32_t n_split, const uint32_t size[4])
     };
 }
 
-static void make_sum(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_sum(const struct vka_plan *plan, const void *job, const struct slice *slice,
                      struct pass *pass)
 {
     const struct sum *s = job;
-    const uint32_t *size = part->size;
+    const uint32_t *size = slice->size;
     const uint64_t *from = s->first.shape.stride, *to = s->c.shape.stride;
-    struct vka_tensor first = tensor_box(&s->first, part), c = tensor_box(&s->c, part), bias;
+    struct vka_tensor first = tensor_slice(&s->first, slice), c = tensor_slice(&s->c, slice), bias;
     struct sum_params p = {
         .m = size[2],
         .n = size[3],
@@ -84,7 +84,7 @@ static void make_sum(const struct vka_plan *plan, const void *job, const struct 
     p.offset += (uint32_t)(first.shape.offset - s->splits->shape.offset);
     plan_bind(plan, pass, 1, s->splits, false, NULL);
     if (s->bias) {
-        bias = tensor_part(s->bias, s->bias->shape.rank - 1, part->first[3], size[3]);
+        bias = tensor_slice_along(s->bias, s->bias->shape.rank - 1, slice->first[3], size[3]);
         plan_bind(plan, pass, 1, &bias, false, &p.bias_offset);
     }
     plan_bind(plan, pass, 2, &c, true, &p.c_offset);
@@ -131,12 +131,13 @@ static enum vka_status add_splits(struct vka_plan *plan, const struct matmul_op 
                      &splits));
     for (uint32_t i = 0; i < n; i++) {
         uint32_t first = i * TUNE_CHAIN, rest = k - first;
-        struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
-        part.c = split_of(&splits, op, i);
-        part.bias = NULL;
-        part.accumulate = false;
-        part.alpha = 1; /* but each split has its columns multiplied by their scales */
-        TRY(matmul_add_chain(plan, &part, choice));
+        struct matmul_op split =
+            matmul_slice_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
+        split.c = split_of(&splits, op, i);
+        split.bias = NULL;
+        split.accumulate = false;
+        split.alpha = 1; /* but each split has its columns multiplied by their scales */
+        TRY(matmul_add_chain(plan, &split, choice));
     }
     const struct sum sum = {
         .splits = &splits,

@@ -114,9 +114,9 @@ enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
 
 static uint32_t sums_of(const struct matmul_op *op)
 {
-    const struct matmul_part *part = &op->part;
-    return (op->scale ? SUMS_SCALE : 0) | (part->sums.storage ? SUMS_LOAD : 0) |
-           (part->keeps ? SUMS_KEEP : 0) | (part->open ? SUMS_OPEN : 0) |
+    const struct matmul_span *span = &op->span;
+    return (op->scale ? SUMS_SCALE : 0) | (span->sums.storage ? SUMS_LOAD : 0) |
+           (span->keeps ? SUMS_KEEP : 0) | (span->open ? SUMS_OPEN : 0) |
            (op->accumulate ? SUMS_ADD : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
 }
 
@@ -187,8 +187,8 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     if (kernel_table[pass->key.kernel].buffers > 5)
         plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
                   op->scale ? &p.scale_offset : NULL);
-    if (op->part.sums.storage) {
-        const struct vka_tensor *sums = &op->part.sums;
+    if (op->span.sums.storage) {
+        const struct vka_tensor *sums = &op->span.sums;
         plan_bind(plan, pass, 4, sums, false, &p.sums_offset);
         p.sums_batch = (uint32_t)sums->shape.stride[0];
         p.sums_head = (uint32_t)sums->shape.stride[1];

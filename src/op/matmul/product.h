@@ -1,4 +1,4 @@
-/* A matrix product, or a part of one, and the ways of adding and cutting it: types alone. */
+/* A matrix product, or a slice of one, and the ways of adding and cutting it: types alone. */
 #ifndef VKA_OP_MATMUL_PRODUCT_H
 #define VKA_OP_MATMUL_PRODUCT_H
 
@@ -7,9 +7,9 @@
 #include "plan/plan.h"
 
 /* Where an op stands in a product that is cut along k. A group is MATMUL_GROUP k of the product. */
-struct matmul_part {
+struct matmul_span {
     struct vka_tensor sums; /* over the k before, see matmul_params; storage NULL: none */
-    bool keeps;             /* c is the sums for the next part */
+    bool keeps;             /* c is the sums for the next span */
     bool open;              /* which continues the last group */
 };
 
@@ -23,7 +23,7 @@ struct matmul_op {
     uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
-    struct matmul_part part;
+    struct matmul_span span;
     enum vka_dtype packed_a; /* type of a before it was packed, to which quantised b is rounded */
     uint32_t group;
     float alpha;
@@ -34,7 +34,7 @@ struct matmul_op {
     bool cached;     /* n or k is the capacity of a cache, see struct matmul_problem */
 };
 
-/* Adds a product, or a part of one. */
+/* Adds a product, or a slice of one. */
 typedef enum vka_status matmul_add(struct vka_plan *plan, const struct matmul_op *op,
                                    const struct matmul_choice *choice);
 
@@ -44,7 +44,7 @@ typedef enum vka_status matmul_add(struct vka_plan *plan, const struct matmul_op
 typedef int matmul_judge(const struct vka_plan *plan, const struct matmul_op *op,
                          const struct matmul_choice *choice);
 
-/* A way of cutting products, and what is done with a part. */
+/* A way of cutting products, and what is done with a slice. */
 struct matmul_way {
     matmul_judge *judge;
     matmul_add *add;

@@ -13,18 +13,18 @@ struct quantise {
 
 static struct work work_of(const uint32_t size[4])
 {
-    double parts = (double)divide_up(size[3], ACTIVATION_VALUES) * 8, part = 4.0 * QUANTISE_PART;
+    double lanes = (double)divide_up(size[3], ACTIVATION_VALUES) * 8, each = 4.0 * QUANTISE_PART;
     double rows = (double)size[0] * size[1] * size[2];
-    return (struct work){rows * parts * part * WORK_MOVE, QUANTISE_LANES * part * WORK_MOVE,
+    return (struct work){rows * lanes * each * WORK_MOVE, QUANTISE_LANES * each * WORK_MOVE,
                          2.0 * QUANTISE_PART};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct quantise *q = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor from = tensor_box(&q->from, part), to = tensor_box(&q->to, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor from = tensor_slice(&q->from, slice), to = tensor_slice(&q->to, slice);
     uint32_t bytes;
     const struct shape blocks = tensor_blocks(&to, &bytes);
     const uint32_t words = bytes / 4;

@@ -27,17 +27,17 @@ static struct work work_of(const uint32_t size[4])
     return (struct work){rows * row, ROWS * row, 3.0 * size[3] + SEARCH};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct rotation *t = job;
-    const uint32_t *size = part->size;
+    const uint32_t *size = slice->size;
     const uint64_t *f = t->from.shape.stride, *to_stride = t->to.shape.stride;
-    struct vka_tensor from = tensor_box(&t->from, part), to = tensor_box(&t->to, part);
+    struct vka_tensor from = tensor_slice(&t->from, slice), to = tensor_slice(&t->to, slice);
     bool each = t->offsets && t->offsets->shape.size[0] > 1;
     struct vka_tensor offsets = t->offsets ? *t->offsets : *t->frequencies;
     if (each && !t->q_start)
-        offsets = tensor_part(&offsets, 0, part->first[0], size[0]);
+        offsets = tensor_slice_along(&offsets, 0, slice->first[0], size[0]);
     struct rope_params p = {
         .batch = size[0],
         .n_head = size[1],
@@ -51,13 +51,13 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .to_head = (uint32_t)to_stride[1],
         .to_row = (uint32_t)to_stride[2],
         .to_col = 1,
-        .first_position = t->q_start ? 0 : (int32_t)(t->first + part->first[2]),
+        .first_position = t->q_start ? 0 : (int32_t)(t->first + slice->first[2]),
         .flags = (t->norm ? ROPE_NORM : 0) | (t->rope->interleaved ? ROPE_INTERLEAVED : 0) |
                  (t->offsets ? ROPE_OFFSET : 0) | (each ? ROPE_OFFSET_PER_BATCH : 0),
         .epsilon = t->epsilon,
         .dim = t->rope->dim,
         .n_sequence = t->q_start ? t->q_start->shape.size[0] - 1 : 0,
-        .row_first = part->first[2],
+        .row_first = slice->first[2],
     };
     pass->name = t->name;
     pass->reason = "one invocation a row";

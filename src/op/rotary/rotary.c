@@ -38,19 +38,19 @@ static struct work work_of(const uint32_t size[4])
     return (struct work){n * WORK_SCORE, 2 * WORK_SCORE * UNIT_LANES * UNIT_RUN, UNIT_RUN + 1};
 }
 
-/* Rows of batch elements and positions of a part: of axes 0 and 1. */
-static struct vka_tensor rows_of(const struct vka_tensor *t, const struct box *part)
+/* Rows of batch elements and positions of a slice: of axes 0 and 1. */
+static struct vka_tensor rows_of(const struct vka_tensor *t, const struct slice *slice)
 {
     struct vka_tensor rows = *t;
     if (rows.shape.size[0] > 1)
-        rows = tensor_part(&rows, 0, part->first[0], part->size[0]);
+        rows = tensor_slice_along(&rows, 0, slice->first[0], slice->size[0]);
     else
         rows.shape.stride[0] = 0;
-    return tensor_part(&rows, 1, part->first[2], part->size[2]);
+    return tensor_slice_along(&rows, 1, slice->first[2], slice->size[2]);
 }
 
 static void bind_tables(const struct vka_plan *plan, const struct rotary *rotary,
-                        const struct box *part, struct rotary_params *p, struct pass *pass)
+                        const struct slice *slice, struct rotary_params *p, struct pass *pass)
 {
     bool by_position = rotary->positions.storage != NULL;
     struct vka_tensor cos = rotary->cos, sin = rotary->sin;
@@ -61,8 +61,8 @@ static void bind_tables(const struct vka_plan *plan, const struct rotary *rotary
         return;
     }
     if (!by_position) {
-        cos = rows_of(&cos, part);
-        sin = rows_of(&sin, part);
+        cos = rows_of(&cos, slice);
+        sin = rows_of(&sin, slice);
         p->cos_batch = (uint32_t)cos.shape.stride[0];
         p->sin_batch = (uint32_t)sin.shape.stride[0];
     }
@@ -78,15 +78,16 @@ static void bind_tables(const struct vka_plan *plan, const struct rotary *rotary
     pass->key.spec[ROTARY_SIN_TYPE] = sin.dtype;
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct rotary *rotary = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&rotary->x, part), y = tensor_box(&rotary->y, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor x = tensor_slice(&rotary->x, slice),
+                            y = tensor_slice(&rotary->y, slice);
     bool by_position = rotary->positions.storage != NULL;
     const struct vka_tensor positions =
-        by_position ? rows_of(&rotary->positions, part) : rotary->frequencies;
+        by_position ? rows_of(&rotary->positions, slice) : rotary->frequencies;
     struct rotary_params p = {
         .batch = size[0],
         .n_head = size[1],
@@ -97,7 +98,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .y = axes_strides(&y.shape),
         .position_batch = (uint32_t)positions.shape.stride[0],
         .position_row = (uint32_t)positions.shape.stride[1],
-        .first = part->first[2],
+        .first = slice->first[2],
         .factor = rotary->op->attention_factor != 0 ? rotary->op->attention_factor : 1,
         .sign = rotary->back ? -1 : 1,
     };
@@ -106,7 +107,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key = (struct pipeline_key){.kernel = KERNEL_rotary, .n_spec = ROTARY_SPECS};
     plan_bind(plan, pass, 0, &x, false, &p.x.offset);
     plan_bind(plan, pass, 1, &positions, false, &p.position_offset);
-    bind_tables(plan, rotary, part, &p, pass);
+    bind_tables(plan, rotary, slice, &p, pass);
     plan_bind(plan, pass, 4, &rotary->frequencies, false, NULL);
     plan_bind(plan, pass, 5, &y, true, &p.y.offset);
     pass->key.spec[ROTARY_X_TYPE] = x.dtype;

@@ -20,12 +20,13 @@ static struct work work_of(const struct argmax *argmax, double rows)
     return (struct work){rows * row, row, n / argmax->lanes + 9};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct argmax *argmax = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&argmax->x, part), y = tensor_box(&argmax->y, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor x = tensor_slice(&argmax->x, slice),
+                            y = tensor_slice(&argmax->y, slice);
     const uint64_t rows = (uint64_t)size[0] * size[1] * size[2]; /* may wrap; then none fits */
     struct argmax_params p = {
         .size0 = size[0],

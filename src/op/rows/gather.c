@@ -25,15 +25,15 @@ static struct work work_of(const uint32_t size[4])
                          5 * UNIT_RUN + 1};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct gather *gather = job;
-    const uint32_t *size = part->size;
-    struct box ids_part = *part;
-    ids_part.size[3] = 1;
-    const struct vka_tensor ids = tensor_box(&gather->ids, &ids_part);
-    const struct vka_tensor y = tensor_box(&gather->y, part), *table = &gather->table;
+    const uint32_t *size = slice->size;
+    struct slice ids_slice = *slice;
+    ids_slice.size[3] = 1;
+    const struct vka_tensor ids = tensor_slice(&gather->ids, &ids_slice);
+    const struct vka_tensor y = tensor_slice(&gather->y, slice), *table = &gather->table;
     uint32_t row_bytes;
     const struct shape rows = tensor_blocks(table, &row_bytes); /* in blocks of so many bytes */
     bool block = dtype_is_block(table->dtype);
@@ -74,10 +74,10 @@ static uint32_t rows_of_binding(const struct vka_plan *plan, const struct vka_te
     uint32_t n = table->shape.size[0];
     const uint64_t limit = plan->caps.properties.max_buffer_range;
     while (n) {
-        struct vka_tensor part = tensor_part(table, 0, 0, n);
+        struct vka_tensor view = tensor_slice_along(table, 0, 0, n);
         /* A binding may begin up to its alignment before the first row. */
-        if (plan_range(plan, &part) + plan_binding_alignment(plan) <= limit ||
-            (n == table->shape.size[0] && plan_range(plan, &part) <= limit))
+        if (plan_range(plan, &view) + plan_binding_alignment(plan) <= limit ||
+            (n == table->shape.size[0] && plan_range(plan, &view) <= limit))
             break;
         n /= 2;
     }
@@ -138,7 +138,7 @@ static enum vka_status add_gather(struct vka_plan *plan, const void *given)
     ENSURE(plan_settle_kernel(plan, KERNEL_gather));
     for (gather.first = 0; gather.first < all; gather.first += rows) {
         uint32_t left = all - gather.first;
-        gather.table = tensor_part(op->table, 0, gather.first, left < rows ? left : rows);
+        gather.table = tensor_slice_along(op->table, 0, gather.first, left < rows ? left : rows);
         ENSURE(plan_cut(plan, &cut, gather.y.shape.size));
         if (left <= rows) /* first + rows may pass 2^32 */
             break;

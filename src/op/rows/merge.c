@@ -27,9 +27,9 @@ static struct work work_of(const uint32_t size[4])
 
 static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                  const struct vka_tensor *whole, const struct vka_tensor *other,
-                 const struct box *part, bool write, struct strided_params *to)
+                 const struct slice *slice, bool write, struct strided_params *to)
 {
-    const struct vka_tensor t = tensor_box(whole->storage ? whole : other, part);
+    const struct vka_tensor t = tensor_slice(whole->storage ? whole : other, slice);
     uint32_t offset;
     *to = axes_strides(&t.shape);
     plan_bind(plan, pass, slot, &t, write && whole->storage, &offset);
@@ -44,11 +44,11 @@ static struct vka_tensor with_sums(const struct vka_tensor *state)
     return t;
 }
 
-static void fill_pass(const struct vka_plan *plan, const struct merge *m, const struct box *part,
+static void fill_pass(const struct vka_plan *plan, const struct merge *m, const struct slice *slice,
                       struct pass *pass, struct parts_params *p)
 {
-    const uint32_t *size = part->size;
-    struct box wide = *part;
+    const uint32_t *size = slice->size;
+    struct slice wide = *slice;
     *p = (struct parts_params){size[0], size[1], size[2], size[3], .l = {0}};
     wide.size[3] += 2;
     pass->name = "merge parts";
@@ -60,15 +60,15 @@ static void fill_pass(const struct vka_plan *plan, const struct merge *m, const 
     pass->key.spec[PARTS_Y_TYPE] = m->y.dtype;
     pass->key.spec[PARTS_STATE] = m->state;
     pass->key.spec[PARTS_LOG_SUM] = m->log_sum.storage != NULL;
-    bind(plan, pass, 0, &m->x[0], &m->x[0], part, false, &p->x0);
-    bind(plan, pass, 1, &m->x[1], &m->x[0], part, false, &p->x1);
-    bind(plan, pass, 2, &m->l[0], &m->l[0], part, false, &p->l0);
-    bind(plan, pass, 3, &m->l[1], &m->l[0], part, false, &p->l1);
+    bind(plan, pass, 0, &m->x[0], &m->x[0], slice, false, &p->x0);
+    bind(plan, pass, 1, &m->x[1], &m->x[0], slice, false, &p->x1);
+    bind(plan, pass, 2, &m->l[0], &m->l[0], slice, false, &p->l0);
+    bind(plan, pass, 3, &m->l[1], &m->l[0], slice, false, &p->l1);
     struct vka_tensor from = m->from.storage ? with_sums(&m->from) : m->from;
-    bind(plan, pass, 4, &from, &m->x[0], m->from.storage ? &wide : part, false, &p->state);
+    bind(plan, pass, 4, &from, &m->x[0], m->from.storage ? &wide : slice, false, &p->state);
     struct vka_tensor y = m->state & PARTS_STORE ? with_sums(&m->y) : m->y;
-    bind(plan, pass, 5, &y, &y, m->state & PARTS_STORE ? &wide : part, true, &p->y);
-    bind(plan, pass, 6, &m->log_sum, &m->x[0], part, true, &p->l);
+    bind(plan, pass, 5, &y, &y, m->state & PARTS_STORE ? &wide : slice, true, &p->y);
+    bind(plan, pass, 6, &m->log_sum, &m->x[0], slice, true, &p->l);
     axes_set_grid(pass, (double)size[0] * size[1] * size[2] * divide_up(size[3], 4));
     pass->work = work_of(size);
     snprintf(pass->detail, sizeof pass->detail, "%u parts of %ux%ux%ux%u, %s->%s", m->count,
@@ -77,20 +77,20 @@ static void fill_pass(const struct vka_plan *plan, const struct merge *m, const 
 }
 
 /* For axes_judge: without parameters, which always fit. */
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     struct parts_params p;
-    fill_pass(plan, job, part, pass, &p);
+    fill_pass(plan, job, slice, pass, &p);
     plan_bind(plan, pass, 7, &((const struct merge *)job)->l[0], false, NULL);
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     struct pass pass = {0};
     struct parts_params p;
     struct vka_tensor parameters;
-    fill_pass(plan, job, part, &pass, &p);
+    fill_pass(plan, job, slice, &pass, &p);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 7, &parameters, false, NULL);
     return plan_add_pass(plan, &pass);
@@ -111,7 +111,7 @@ static enum vka_status add_step(struct vka_plan *plan, struct merge *m)
         .probe = plan_probe_moves,
         .make = make_pass,
         .judge = axes_judge,
-        .add = add_part,
+        .add = add_slice,
     };
     return plan_cut(plan, &cut, m->y.shape.size);
 }

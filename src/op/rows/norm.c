@@ -54,19 +54,19 @@ static uint32_t type_of(const struct vka_tensor *t)
     return t->storage ? (uint32_t)t->dtype : TYPE_NONE;
 }
 
-static struct vka_tensor part_of(const struct vka_tensor *t, const struct box *part)
+static struct vka_tensor slice_of(const struct vka_tensor *t, const struct slice *slice)
 {
-    return t->storage ? tensor_box(t, part) : *t;
+    return t->storage ? tensor_slice(t, slice) : *t;
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct norm *norm = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&norm->x, part), y = tensor_box(&norm->y, part);
-    const struct vka_tensor residual = part_of(&norm->residual, part);
-    const struct vka_tensor sum = part_of(&norm->sum, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor x = tensor_slice(&norm->x, slice), y = tensor_slice(&norm->y, slice);
+    const struct vka_tensor residual = slice_of(&norm->residual, slice);
+    const struct vka_tensor sum = slice_of(&norm->sum, slice);
     uint64_t rows = 1;
     for (uint32_t i = 0; i < 4 - norm->inner; i++)
         rows *= size[i];

@@ -23,16 +23,16 @@ static struct work work_of(const uint32_t size[4])
     return (struct work){n * each, each * UNIT_LANES * UNIT_RUN, UNIT_RUN * rows};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct pool *pool = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&pool->x, part), y = tensor_box(&pool->y, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor x = tensor_slice(&pool->x, slice), y = tensor_slice(&pool->y, slice);
     const struct vka_tensor mask =
-        pool->mask ? tensor_part(pool->mask, 0, part->first[0], size[0]) : x;
+        pool->mask ? tensor_slice_along(pool->mask, 0, slice->first[0], size[0]) : x;
     const struct vka_tensor lengths =
-        pool->lengths ? tensor_part(pool->lengths, 0, part->first[0], size[0]) : x;
+        pool->lengths ? tensor_slice_along(pool->lengths, 0, slice->first[0], size[0]) : x;
     struct pool_params p = {
         .batch = size[0],
         .n = size[2],

@@ -26,17 +26,18 @@ static struct work work_of(const struct sample *sample, double rows)
 }
 
 /* A pass over rows, or with `advance` the one that adds 1 to the step. */
-static void make(const struct vka_plan *plan, const struct sample *sample, const struct box *part,
-                 bool advance, struct pass *pass)
+static void make(const struct vka_plan *plan, const struct sample *sample,
+                 const struct slice *slice, bool advance, struct pass *pass)
 {
     const struct vka_sample_op *op = sample->op;
-    const struct vka_tensor x = tensor_box(&sample->x, part), y = tensor_box(&sample->y, part);
+    const struct vka_tensor x = tensor_slice(&sample->x, slice),
+                            y = tensor_slice(&sample->y, slice);
     struct sample_params p = {
         .n = x.shape.size[3],
         .x_row = (uint32_t)x.shape.stride[2],
         .x_col = (uint32_t)x.shape.stride[3],
         .y_row = (uint32_t)y.shape.stride[2],
-        .row_first = part->first[2],
+        .row_first = slice->first[2],
         .temperature = op->temperature,
         .top_p = op->top_p,
         .min_p = op->min_p,
@@ -61,20 +62,20 @@ static void make(const struct vka_plan *plan, const struct sample *sample, const
         p.seeds_col = (uint32_t)op->seeds->shape.stride[1];
     }
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = advance ? 1 : part->size[2];
+    pass->groups[0] = advance ? 1 : slice->size[2];
     pass->groups[1] = pass->groups[2] = 1;
-    pass->work = work_of(sample, part->size[2]);
+    pass->work = work_of(sample, slice->size[2]);
     if (advance)
         pass->work = (struct work){1, 1, 1};
     snprintf(pass->detail, sizeof pass->detail, "%u rows of %u, %s, temperature %g, top %u, %g, %g",
-             part->size[2], p.n, vka_dtype_name(x.dtype), (double)p.temperature, p.top_k,
+             slice->size[2], p.n, vka_dtype_name(x.dtype), (double)p.temperature, p.top_k,
              (double)p.top_p, (double)p.min_p);
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
-    make(plan, job, part, false, pass);
+    make(plan, job, slice, false, pass);
 }
 
 static enum vka_status check_numbers(struct log *log, const char *caller,
@@ -162,7 +163,7 @@ static enum vka_status add_sample(struct vka_plan *plan, const void *given)
     }
     if (!op->step)
         return VKA_OK;
-    const struct box row = {{0}, {1, 1, 1, 1}};
+    const struct slice row = {{0}, {1, 1, 1, 1}};
     make(plan, &sample, &row, true, &pass);
     return plan_add_pass(plan, &pass);
 }

@@ -23,17 +23,19 @@ static struct work work_of(const uint32_t size[4])
     return (struct work){n * WORK_PLACE, WORK_PLACE * UNIT_LANES * UNIT_RUN, UNIT_RUN + 1};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct scatter *scatter = job;
-    const uint32_t *size = part->size;
-    struct box to = *part;
+    const uint32_t *size = slice->size;
+    struct slice to = *slice;
     to.first[scatter->axis] = 0;
     to.size[scatter->axis] = scatter->y.shape.size[scatter->axis];
-    const struct vka_tensor x = tensor_box(&scatter->x, part), y = tensor_box(&scatter->y, &to);
+    const struct vka_tensor x = tensor_slice(&scatter->x, slice),
+                            y = tensor_slice(&scatter->y, &to);
     const struct vka_tensor positions =
-        scatter->positions ? tensor_part(scatter->positions, 0, part->first[0], size[0]) : x;
+        scatter->positions ? tensor_slice_along(scatter->positions, 0, slice->first[0], size[0])
+                           : x;
     struct scatter_params p = {
         .size0 = size[0],
         .size1 = size[1],
@@ -44,7 +46,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .position_step = (uint32_t)positions.shape.stride[0],
         .axis = scatter->axis,
         .extent = to.size[scatter->axis],
-        .first = part->first[scatter->axis],
+        .first = slice->first[scatter->axis],
     };
     pass->name = "scatter";
     pass->reason = "rows at positions";

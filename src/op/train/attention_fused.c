@@ -93,19 +93,19 @@ static double score_work(const struct attention *a, uint32_t stage)
     return products + sums + attention_score_work(a->options) + WORK_SHARED;
 }
 
-static struct work work_of(const struct stage *s, const struct box *part)
+static struct work work_of(const struct stage *s, const struct slice *slice)
 {
     const struct attention *a = &s->b->a;
     const struct backward_tile *t = &s->b->choice.tiles[s->stage];
-    const double own = backward_own(t), tiles = divide_up(part->size[2], backward_own(t));
+    const double own = backward_own(t), tiles = divide_up(slice->size[2], backward_own(t));
     const uint32_t n_other = s->stage == BACKWARD_KEYS ? a->n_q : a->n_kv;
     const double unit = s->n_part == 1 ? n_other : BACKWARD_UNIT; /* at most: the last is shorter */
-    const double scores = own * unit * part->size[3];
+    const double scores = own * unit * slice->size[3];
     const double score = score_work(a, s->stage);
     return (struct work){
-        .ops = scores * score * tiles * t->n_chunk * part->size[0] * part->size[1],
+        .ops = scores * score * tiles * t->n_chunk * slice->size[0] * slice->size[1],
         .longest = scores * score,
-        .loops = tune_backward_loops(&s->b->choice, s->stage) * part->size[3],
+        .loops = tune_backward_loops(&s->b->choice, s->stage) * slice->size[3],
     };
 }
 
@@ -115,12 +115,12 @@ struct strides {
 
 /* Binds batch elements and heads of a tensor [batch][head][row][...], all rows of them. */
 static void bind_heads(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
-                       const struct vka_tensor *t, const struct slice *s, bool write,
+                       const struct vka_tensor *t, const struct head_slice *s, bool write,
                        struct strides to)
 {
-    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
-    part = tensor_part(&part, 1, s->head, s->n_head);
-    plan_bind(plan, pass, slot, &part, write, to.offset);
+    struct vka_tensor view = tensor_slice_along(t, 0, s->batch, s->n_batch);
+    view = tensor_slice_along(&view, 1, s->head, s->n_head);
+    plan_bind(plan, pass, slot, &view, write, to.offset);
     *to.batch = (uint32_t)t->shape.stride[0];
     *to.head = (uint32_t)t->shape.stride[1];
     *to.row = (uint32_t)t->shape.stride[2];
@@ -132,15 +132,15 @@ static void bind_heads(const struct vka_plan *plan, struct pass *pass, uint32_t 
         &p->name##_offset, &p->name##_batch, &p->name##_head, &p->name##_row \
     }
 
-static void bind(const struct vka_plan *plan, const struct stage *stage, const struct slice *s,
+static void bind(const struct vka_plan *plan, const struct stage *stage, const struct head_slice *s,
                  struct pass *pass, struct attention_backward_params *p)
 {
     const struct attention_backward *b = stage->b;
     const uint32_t first = s->head / b->group;
-    const struct slice keys = {.batch = s->batch,
-                               .n_batch = s->n_batch,
-                               .head = first,
-                               .n_head = (s->head + s->n_head - 1) / b->group - first + 1};
+    const struct head_slice keys = {.batch = s->batch,
+                                    .n_batch = s->n_batch,
+                                    .head = first,
+                                    .n_head = (s->head + s->n_head - 1) / b->group - first + 1};
     uint32_t row; /* of rows it is a constant */
     for (uint32_t slot = 4; slot < 12; slot++)
         plan_bind(plan, pass, slot, stage->rows, false, NULL); /* where nothing else is */
@@ -177,9 +177,9 @@ static struct backward_operands operands_of(const struct attention_backward *b)
     };
 }
 
-/* The box: batch elements, heads (BACKWARD_KEYS: key heads), rows that are owned, units. */
-static struct attention_backward_params fill(const struct stage *stage, const struct slice *s,
-                                             const struct box *part)
+/* The slice: batch elements, heads (BACKWARD_KEYS: key heads), rows that are owned, units. */
+static struct attention_backward_params fill(const struct stage *stage, const struct head_slice *s,
+                                             const struct slice *slice)
 {
     const struct attention_backward *b = stage->b;
     const struct vka_attention_options *o = b->a.options;
@@ -188,10 +188,10 @@ static struct attention_backward_params fill(const struct stage *stage, const st
         .group = b->group,
         .head_dim = b->a.head_dim,
         .value_dim = b->a.value_dim,
-        .own_first = part->first[2],
-        .own_end = part->first[2] + part->size[2],
-        .unit_first = part->first[3],
-        .unit_end = part->first[3] + part->size[3],
+        .own_first = slice->first[2],
+        .own_end = slice->first[2] + slice->size[2],
+        .unit_first = slice->first[3],
+        .unit_end = slice->first[3] + slice->size[3],
         .n_unit = stage->n_unit,
         .n_chunk = b->choice.tiles[stage->stage].n_chunk,
         .batch_first = s->batch,
@@ -202,54 +202,54 @@ static struct attention_backward_params fill(const struct stage *stage, const st
 }
 
 static void make_pass(const struct vka_plan *plan, const struct stage *stage,
-                      const struct box *part, struct pass *pass,
+                      const struct slice *slice, struct pass *pass,
                       struct attention_backward_params *p)
 {
     const struct attention_backward *b = stage->b;
     const struct backward_tile *tile = &b->choice.tiles[stage->stage];
     const struct backward_operands operands = operands_of(b);
     const uint32_t heads = stage->stage == BACKWARD_KEYS ? b->group : 1;
-    const struct slice s = {
-        .batch = part->first[0],
-        .n_batch = part->size[0],
-        .head = part->first[1] * heads,
-        .n_head = part->size[1] * heads,
+    const struct head_slice s = {
+        .batch = slice->first[0],
+        .n_batch = slice->size[0],
+        .head = slice->first[1] * heads,
+        .n_head = slice->size[1] * heads,
         .n_query = b->a.n_q,
     };
-    *p = fill(stage, &s, part);
+    *p = fill(stage, &s, slice);
     *pass = (struct pass){.name = stage_names[stage->stage], .reason = b->choice.reason};
     tune_backward_key(&b->choice, stage->stage, &operands, &pass->key);
     bind(plan, stage, &s, pass, p);
-    pass->groups[0] = divide_up(part->size[2], backward_own(tile));
-    pass->groups[1] = saturate((uint64_t)part->size[1] * tile->n_chunk);
-    pass->groups[2] = part->size[0];
-    pass->work = work_of(stage, part);
+    pass->groups[0] = divide_up(slice->size[2], backward_own(tile));
+    pass->groups[1] = saturate((uint64_t)slice->size[1] * tile->n_chunk);
+    pass->groups[2] = slice->size[0];
+    pass->work = work_of(stage, slice);
     snprintf(pass->detail, sizeof pass->detail, "%ux%u heads, %u rows, units %u to %u of %u",
-             part->size[0], part->size[1], part->size[2], part->first[3],
-             part->first[3] + part->size[3] - 1, stage->n_unit);
+             slice->size[0], slice->size[1], slice->size[2], slice->first[3],
+             slice->first[3] + slice->size[3] - 1, stage->n_unit);
 }
 
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     struct pass pass;
     struct attention_backward_params p;
-    make_pass(plan, cut->job, part, &pass, &p);
+    make_pass(plan, cut->job, slice, &pass, &p);
     if (!plan_pass_has_room(plan, &pass))
-        return cut_first_axis(part, cut->least);
+        return cut_first_axis(slice, cut->least);
     const struct work longest = {pass.work.longest, pass.work.longest, pass.work.loops};
-    if (part->size[3] > 1 && !plan_fits(plan, pass.key.kernel, &longest))
+    if (slice->size[3] > 1 && !plan_fits(plan, pass.key.kernel, &longest))
         return 3; /* fewer workgroups would be no faster */
     return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                        : cut_first_axis(part, cut->unit);
+                                                        : cut_first_axis(slice, cut->unit);
 }
 
-static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct stage *stage = job;
     struct pass pass;
     struct attention_backward_params p;
     struct vka_tensor parameters;
-    make_pass(plan, stage, part, &pass, &p);
+    make_pass(plan, stage, slice, &pass, &p);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 12, &parameters, false, NULL);
     return plan_add_pass(plan, &pass);
@@ -317,7 +317,7 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct attention_b
     job.n_part = divide_up(keys ? a->n_q : a->n_kv, BACKWARD_UNIT);
     job.n_unit = job.n_part * (keys ? b->group : 1);
     const uint32_t own = backward_own(&b->choice.tiles[stage]);
-    const struct box all = {
+    const struct slice all = {
         {0}, {a->batch, keys ? a->n_kv_head : a->n_head, keys ? a->n_kv : a->n_q, job.n_unit}};
     const struct cut cut = {
         .job = &job,
@@ -327,7 +327,7 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct attention_b
         .whole = work_of(&job, &all),
         .probe = probe,
         .judge = judge,
-        .add = add_part,
+        .add = add_slice,
     };
     return plan_cut(plan, &cut, all.size);
 }
@@ -346,7 +346,7 @@ enum vka_status attention_add_fused(struct vka_plan *plan, const struct attentio
     ENSURE(attention_join_rows(plan, &b.a.v, true));
     ENSURE(attention_join_rows(plan, &b.dy, true));
     ENSURE(plan_scratch(plan, VKA_F32, size, &rows));
-    const struct vka_tensor to = tensor_part(&rows, 3, BACKWARD_ROW_LOG_SUM, 1);
+    const struct vka_tensor to = tensor_slice_along(&rows, 3, BACKWARD_ROW_LOG_SUM, 1);
     attention_log_sum(&b.a, &log_sum);
     ENSURE(plan_copy(plan, "log-sum-exp", &log_sum, &to));
     ENSURE(add_stage(plan, &b, &rows, BACKWARD_SUMS, add_probe));
@@ -356,6 +356,6 @@ enum vka_status attention_add_fused(struct vka_plan *plan, const struct attentio
         ENSURE(add_stage(plan, &b, &rows, BACKWARD_KEYS, add_probe));
     if (!b.sinks.storage)
         return VKA_OK;
-    const struct vka_tensor sinks = tensor_part(&rows, 3, BACKWARD_ROW_SINK, 1);
+    const struct vka_tensor sinks = tensor_slice_along(&rows, 3, BACKWARD_ROW_SINK, 1);
     return plan_copy(plan, "sink parts", &sinks, &b.sinks);
 }

@@ -25,19 +25,20 @@ uint32_t attention_slice_queries(uint32_t n_q, uint32_t n_kv)
 static struct vka_tensor rows_of(const struct vka_tensor *t, const struct attention_backward *b,
                                  const struct attention_rows *r)
 {
-    struct vka_tensor part = tensor_part(t, 0, r->batch, r->n_batch);
-    part = tensor_part(&part, 2, r->query, r->n_query);
-    part = tensor_part(&part, 1, r->head * b->group + r->member, (r->n_head - 1) * b->group + 1);
-    part.shape.size[1] = r->n_head;
-    part.shape.stride[1] *= b->group;
-    return part;
+    struct vka_tensor view = tensor_slice_along(t, 0, r->batch, r->n_batch);
+    view = tensor_slice_along(&view, 2, r->query, r->n_query);
+    view = tensor_slice_along(&view, 1, r->head * b->group + r->member,
+                              (r->n_head - 1) * b->group + 1);
+    view.shape.size[1] = r->n_head;
+    view.shape.stride[1] *= b->group;
+    return view;
 }
 
 /* Their keys in a tensor [batch][n_kv_head][n_kv][...]. */
 static struct vka_tensor keys_of(const struct vka_tensor *t, const struct attention_rows *r)
 {
-    const struct vka_tensor part = tensor_part(t, 0, r->batch, r->n_batch);
-    return tensor_part(&part, 1, r->head, r->n_head);
+    const struct vka_tensor view = tensor_slice_along(t, 0, r->batch, r->n_batch);
+    return tensor_slice_along(&view, 1, r->head, r->n_head);
 }
 
 static enum vka_status multiply(struct vka_plan *plan, const char *name, const struct vka_tensor *x,
@@ -66,20 +67,20 @@ static enum vka_status add_keys(struct vka_plan *plan, const char *name,
 {
     const struct vka_tensor to = keys_of(sum, r), rows = tensor_transposed(weights);
     const struct vka_tensor columns = tensor_transposed(y);
-    struct vka_tensor part = to;
+    struct vka_tensor view = to;
     const bool hides = attention_hides(&b->a);
     if (!is_first(r))
-        ENSURE(plan_scratch(plan, VKA_F32, to.shape.size, &part));
-    ENSURE(multiply(plan, name, &rows, &columns, &part, alpha, hides));
+        ENSURE(plan_scratch(plan, VKA_F32, to.shape.size, &view));
+    ENSURE(multiply(plan, name, &rows, &columns, &view, alpha, hides));
     if (is_first(r))
         return VKA_OK;
     ENSURE(plan_slope(plan, &(struct slope){.name = "sum slices",
-                                            .dy = part,
-                                            .x = part,
+                                            .dy = view,
+                                            .x = view,
                                             .y = to,
                                             .kind = SLOPE_DERIVATIVE,
                                             .add = true}));
-    plan_scratch_free(plan, &part);
+    plan_scratch_free(plan, &view);
     return VKA_OK;
 }
 
@@ -93,12 +94,12 @@ static enum vka_status add_mask(struct vka_plan *plan, const struct attention_ba
         .name = "mask gradient", .a = *slopes, .y = b->mask, .scale = 1, .add = b->add_mask};
     for (uint32_t axis = 0; axis < 3; axis++) {
         if (whole[axis] > 1)
-            sum.y = tensor_part(&sum.y, axis, first[axis], slopes->shape.size[axis]);
+            sum.y = tensor_slice_along(&sum.y, axis, first[axis], slopes->shape.size[axis]);
         else
             sum.add |= first[axis] > 0;
     }
     if (whole[3] > 1)
-        sum.a = tensor_part(slopes, 3, 0, whole[3]);
+        sum.a = tensor_slice_along(slopes, 3, 0, whole[3]);
     sum.reduced = train_repeats(&sum.y, sum.a.shape.size);
     return plan_sum_axes(plan, &sum);
 }
@@ -115,7 +116,7 @@ static enum vka_status make_slopes(struct vka_plan *plan, const struct attention
     ENSURE(plan_scratch(plan, VKA_F32, size, &s->slopes));
     s->scores.shape.size[3] = s->slopes.shape.size[3] = n_kv;
     ENSURE(plan_scratch(plan, VKA_F32, row, &s->rows));
-    const struct vka_tensor to = tensor_part(&s->rows, 3, SLOPES_ROW_LOG_SUM, 1);
+    const struct vka_tensor to = tensor_slice_along(&s->rows, 3, SLOPES_ROW_LOG_SUM, 1);
     attention_log_sum(&b->a, &log_sum);
     log_sum = rows_of(&log_sum, b, r);
     return plan_copy(plan, "log-sum-exp", &log_sum, &to);
@@ -128,8 +129,8 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct vka_tensor 
     for (uint32_t i = 0; i < 2 && n > 0; i++) {
         struct sum_axes sum = {
             .name = "softmax sums",
-            .a = tensor_part(rows, 3, SLOPES_ROW_PARTS + i, 2 * n - 1),
-            .y = tensor_part(rows, 3, SLOPES_ROW_SUM + i, 1),
+            .a = tensor_slice_along(rows, 3, SLOPES_ROW_PARTS + i, 2 * n - 1),
+            .y = tensor_slice_along(rows, 3, SLOPES_ROW_SUM + i, 1),
             .reduced = 8,
             .term = TERM_VALUE,
             .scale = 1,
@@ -171,7 +172,7 @@ static enum vka_status add_gradients(struct vka_plan *plan, const struct attenti
     if (mask && !capped)
         ENSURE(add_mask(plan, b, r, &s.slopes));
     if (b->sinks.storage) {
-        const struct vka_tensor from = tensor_part(&s.rows, 3, SLOPES_ROW_SINK, 1);
+        const struct vka_tensor from = tensor_slice_along(&s.rows, 3, SLOPES_ROW_SINK, 1);
         const struct vka_tensor to = rows_of(&b->sinks, b, r);
         ENSURE(plan_copy(plan, "sink parts", &from, &to));
     }
@@ -192,28 +193,28 @@ static enum vka_status add_gradients(struct vka_plan *plan, const struct attenti
 
 /* As many batch elements and key heads at a time as scores and slopes fit the workspace. The gradient
  * of a mask sums over them, in order: one at a time. */
-static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct attention_backward *b = cut->job;
-    const uint64_t heads = (uint64_t)part->size[0] * part->size[1];
+    const uint64_t heads = (uint64_t)slice->size[0] * slice->size[1];
     const uint64_t range = plan->caps.properties.max_buffer_range;
     const uint64_t limit = least(plan->workspace_limit / 2, range);
     const bool fits = heads * b->n_slice_q <= limit / 4 / SLOPES_PITCH(b->a.n_kv) &&
                       (heads == 1 || !b->mask.storage);
-    return fits ? CUT_FITS : cut_first_axis(part, cut->least);
+    return fits ? CUT_FITS : cut_first_axis(slice, cut->least);
 }
 
-static enum vka_status add_heads(struct vka_plan *plan, const void *job, const struct box *part)
+static enum vka_status add_heads(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct attention_backward *b = job;
     for (uint32_t query = 0; query < b->a.n_q; query += b->n_slice_q)
         for (uint32_t member = 0; member < b->group; member++) {
             const uint32_t left = b->a.n_q - query;
             const struct attention_rows r = {
-                .batch = part->first[0],
-                .n_batch = part->size[0],
-                .head = part->first[1],
-                .n_head = part->size[1],
+                .batch = slice->first[0],
+                .n_batch = slice->size[0],
+                .head = slice->first[1],
+                .n_head = slice->size[1],
                 .query = query,
                 .n_query = left < b->n_slice_q ? left : b->n_slice_q,
                 .member = member,

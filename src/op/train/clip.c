@@ -37,7 +37,7 @@ static enum vka_status add_squares(struct vka_plan *plan, const struct vka_clip_
             .name = "squares",
             .a = tensor_rank4(op->gradients[i]),
             .b = tensor_rank4(op->gradients[i]),
-            .y = tensor_part(sums, 3, i, 1),
+            .y = tensor_slice_along(sums, 3, i, 1),
             .reduced = 15,
             .term = TERM_PRODUCT,
             .scale = 1,

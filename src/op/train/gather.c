@@ -29,25 +29,25 @@ static struct work work_of(const struct rows *rows, const uint32_t size[4])
                          2.0 * divide_up(rows->n, ROWS_LANES) + 5.0 * rows->n};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct rows *rows = job;
-    const struct vka_tensor dy = tensor_part(&rows->dy, 3, part->first[3], part->size[3]);
-    const struct vka_tensor y = tensor_box(&rows->y, part);
+    const struct vka_tensor dy = tensor_slice_along(&rows->dy, 3, slice->first[3], slice->size[3]);
+    const struct vka_tensor y = tensor_slice(&rows->y, slice);
     struct gather_backward_params p = {
         .size0 = dy.shape.size[0],
         .size1 = dy.shape.size[1],
         .size2 = dy.shape.size[2],
-        .width = part->size[3],
+        .width = slice->size[3],
         .ids = axes_strides(&rows->ids.shape),
         .dy = axes_strides(&dy.shape),
         .y_row = (uint32_t)y.shape.stride[2],
         .y_col = (uint32_t)y.shape.stride[3],
         .first = rows->first,
         .n = rows->n,
-        .row_first = part->first[2],
-        .n_row = part->size[2],
+        .row_first = slice->first[2],
+        .n_row = slice->size[2],
         .scale = rows->scale,
     };
     pass->name = "gather backward";
@@ -63,7 +63,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->groups[0] = (uint32_t)least(p.n_row, UNIT_GRID);
     pass->groups[1] = p.n_row / UNIT_GRID + (p.n_row % UNIT_GRID != 0);
     pass->groups[2] = divide_up(p.width, ROWS_COLUMNS);
-    pass->work = work_of(rows, part->size);
+    pass->work = work_of(rows, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%u rows of %u, %u ids from %u on, %s->%s", p.n_row,
              p.width, p.n, p.first, vka_dtype_name(dy.dtype), vka_dtype_name(y.dtype));
 }

@@ -29,16 +29,16 @@ static struct work work_of(const struct loss *loss, const uint32_t size[4])
                          3 * (turns + turns / LOSS_BLOCK + 9)};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct loss *loss = job;
-    const uint32_t *size = part->size;
-    struct box rows_part = *part;
-    rows_part.size[3] = 1;
-    const struct vka_tensor x = tensor_box(&loss->x, part), y = tensor_box(&loss->y, part);
-    const struct vka_tensor labels = tensor_box(&loss->labels, &rows_part);
-    const struct vka_tensor stats = tensor_box(&loss->stats, &rows_part);
+    const uint32_t *size = slice->size;
+    struct slice rows_slice = *slice;
+    rows_slice.size[3] = 1;
+    const struct vka_tensor x = tensor_slice(&loss->x, slice), y = tensor_slice(&loss->y, slice);
+    const struct vka_tensor labels = tensor_slice(&loss->labels, &rows_slice);
+    const struct vka_tensor stats = tensor_slice(&loss->stats, &rows_slice);
     const uint64_t rows = (uint64_t)size[0] * size[1] * size[2];
     struct cross_entropy_params p = {
         .size0 = size[0],

@@ -37,22 +37,22 @@ static struct work work_of(const struct norm *norm, double rows)
     return (struct work){rows * row, row, 7 * (turns + turns / BACK_BLOCK + 2)};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct norm *norm = job;
-    const uint32_t *size = part->size;
-    struct box rows_part = *part;
+    const uint32_t *size = slice->size;
+    struct slice rows_slice = *slice;
     uint64_t rows = 1;
     for (uint32_t i = 0; i < 4; i++) {
         if (i < 4 - norm->inner)
             rows *= size[i];
         else
-            rows_part.size[i] = norm->stats.shape.size[i];
+            rows_slice.size[i] = norm->stats.shape.size[i];
     }
-    const struct vka_tensor x = tensor_box(&norm->x, part), dy = tensor_box(&norm->dy, part);
-    const struct vka_tensor dx = norm->dx.storage ? tensor_box(&norm->dx, part) : x;
-    const struct vka_tensor stats = tensor_box(&norm->stats, &rows_part);
+    const struct vka_tensor x = tensor_slice(&norm->x, slice), dy = tensor_slice(&norm->dy, slice);
+    const struct vka_tensor dx = norm->dx.storage ? tensor_slice(&norm->dx, slice) : x;
+    const struct vka_tensor stats = tensor_slice(&norm->stats, &rows_slice);
     struct norm_backward_params p = {
         .size0 = size[0],
         .size1 = size[1],

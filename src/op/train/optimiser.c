@@ -30,14 +30,14 @@ static struct work work_of(const uint32_t size[4])
     return (struct work){n * each, UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct step *step = job;
     const struct vka_optimiser_op *op = step->op;
-    const uint32_t *size = part->size;
-    const struct vka_tensor w = tensor_box(&step->w, part), g = tensor_box(&step->g, part);
-    const struct vka_tensor m = tensor_box(&step->m, part), v = tensor_box(&step->v, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor w = tensor_slice(&step->w, slice), g = tensor_slice(&step->g, slice);
+    const struct vka_tensor m = tensor_slice(&step->m, slice), v = tensor_slice(&step->v, slice);
     const bool adam = op->kind != VKA_SGD;
     struct optimiser_params p = {
         .size0 = size[0],

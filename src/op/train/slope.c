@@ -13,14 +13,14 @@ static struct work work_of(const struct slope *op, const uint32_t size[4])
     return (struct work){n * each, 2 * UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
 }
 
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
 {
     const struct slope *op = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor dy = tensor_box(&op->dy, part), x = tensor_box(&op->x, part);
-    const struct vka_tensor b = op->b.storage ? tensor_box(&op->b, part) : x;
-    const struct vka_tensor y = tensor_box(&op->y, part);
+    const uint32_t *size = slice->size;
+    const struct vka_tensor dy = tensor_slice(&op->dy, slice), x = tensor_slice(&op->x, slice);
+    const struct vka_tensor b = op->b.storage ? tensor_slice(&op->b, slice) : x;
+    const struct vka_tensor y = tensor_slice(&op->y, slice);
     struct map_backward_params p = {
         .size0 = size[0],
         .size1 = size[1],

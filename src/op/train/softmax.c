@@ -32,14 +32,14 @@ static struct work work_of(const struct job *job, const uint32_t size[CUT_AXES])
     };
 }
 
-static void make_pass(const struct vka_plan *plan, const void *given, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *given, const struct slice *slice,
                       struct pass *pass)
 {
     const struct job *job = given;
     const struct attention *a = &job->b->a;
     const struct vka_attention_options *o = a->options;
-    const uint32_t group = job->b->group, *first = part->first, *size = part->size;
-    const struct slice s = {
+    const uint32_t group = job->b->group, *first = slice->first, *size = slice->size;
+    const struct head_slice s = {
         .batch = job->r->batch + first[0],
         .n_batch = size[0],
         .head = (job->r->head + first[1]) * group,
@@ -47,13 +47,13 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         .query = job->r->query + first[2],
         .n_query = size[2],
     };
-    struct box rows_part = *part, row_part = *part;
-    rows_part.first[3] = row_part.first[3] = 0;
-    rows_part.size[3] = a->n_kv;
-    row_part.size[3] = SLOPES_ROW_PITCH(a->n_kv);
-    const struct vka_tensor scores = tensor_box(&job->s->scores, &rows_part);
-    const struct vka_tensor slopes = tensor_box(&job->s->slopes, &rows_part);
-    const struct vka_tensor rows = tensor_box(&job->s->rows, &row_part);
+    struct slice rows_slice = *slice, row_slice = *slice;
+    rows_slice.first[3] = row_slice.first[3] = 0;
+    rows_slice.size[3] = a->n_kv;
+    row_slice.size[3] = SLOPES_ROW_PITCH(a->n_kv);
+    const struct vka_tensor scores = tensor_slice(&job->s->scores, &rows_slice);
+    const struct vka_tensor slopes = tensor_slice(&job->s->slopes, &rows_slice);
+    const struct vka_tensor rows = tensor_slice(&job->s->rows, &row_slice);
     struct softmax_backward_params p = {
         .batch_first = s.batch,
         .head_first = s.head + job->r->member,

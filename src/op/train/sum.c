@@ -33,29 +33,30 @@ static struct work work_of(const struct job *job, const uint32_t size[4])
     };
 }
 
-/* A part of an operand: of the kept axes, and of one reduced axis the elements of the splits. */
-static struct vka_tensor part_of(const struct job *job, const struct vka_tensor *t,
-                                 const struct box *part)
+/* A slice of an operand: of the kept axes, and of one reduced axis the elements of the splits. */
+static struct vka_tensor slice_of(const struct job *job, const struct vka_tensor *t,
+                                  const struct slice *slice)
 {
     struct vka_tensor view = *t;
     for (uint32_t i = 0; i < 4 - job->inner; i++)
-        view = tensor_part(&view, i, part->first[i], part->size[i]);
+        view = tensor_slice_along(&view, i, slice->first[i], slice->size[i]);
     if (job->inner == 1) {
-        uint32_t first = part->first[3] * AXES_SPLIT, left = job->n - first;
-        uint64_t most = (uint64_t)part->size[3] * AXES_SPLIT;
-        view = tensor_part(&view, 3, first, left < most ? left : (uint32_t)most);
+        uint32_t first = slice->first[3] * AXES_SPLIT, left = job->n - first;
+        uint64_t most = (uint64_t)slice->size[3] * AXES_SPLIT;
+        view = tensor_slice_along(&view, 3, first, left < most ? left : (uint32_t)most);
     }
     return view;
 }
 
-static void make_pass(const struct vka_plan *plan, const void *given, const struct box *part,
+static void make_pass(const struct vka_plan *plan, const void *given, const struct slice *slice,
                       struct pass *pass)
 {
     const struct job *job = given;
-    const struct vka_tensor a = part_of(job, &job->a, part), y = tensor_box(&job->y, part);
-    const struct vka_tensor b = job->b.storage ? part_of(job, &job->b, part) : a;
-    const uint32_t *size = a.shape.size, first = part->first[3] * AXES_SPLIT, left = job->n - first;
-    const uint64_t most = (uint64_t)part->size[3] * AXES_SPLIT;
+    const struct vka_tensor a = slice_of(job, &job->a, slice), y = tensor_slice(&job->y, slice);
+    const struct vka_tensor b = job->b.storage ? slice_of(job, &job->b, slice) : a;
+    const uint32_t *size = a.shape.size, first = slice->first[3] * AXES_SPLIT,
+                   left = job->n - first;
+    const uint64_t most = (uint64_t)slice->size[3] * AXES_SPLIT;
     struct sum_axes_params p = {
         .size0 = size[0],
         .size1 = size[1],
@@ -69,7 +70,9 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         .scale = job->scale,
     };
     const struct vka_tensor stats =
-        job->stats.storage ? tensor_part(&job->stats, 3, NORM_STATS * first, NORM_STATS * p.n) : a;
+        job->stats.storage
+            ? tensor_slice_along(&job->stats, 3, NORM_STATS * first, NORM_STATS * p.n)
+            : a;
     uint64_t results = 1, per_group = AXES_LANES / job->share, groups;
     for (uint32_t i = 0; i < 4 - job->inner; i++)
         results *= size[i];
@@ -94,8 +97,8 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = (uint32_t)least(groups, UNIT_GRID);
     pass->groups[1] = saturate(groups / UNIT_GRID + (groups % UNIT_GRID != 0));
-    pass->groups[2] = part->size[3];
-    pass->work = work_of(job, part->size);
+    pass->groups[2] = slice->size[3];
+    pass->work = work_of(job, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%llu sums of %u, %s->%s, %u lanes",
              (unsigned long long)results, p.n, vka_dtype_name(a.dtype), vka_dtype_name(y.dtype),
              job->share);
@@ -222,10 +225,10 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct sum_axes *
             axis = i;
     for (uint32_t i = 0; i < op->a.shape.size[axis]; i++) {
         struct sum_axes slice = *op;
-        slice.a = tensor_part(&op->a, axis, i, 1);
+        slice.a = tensor_slice_along(&op->a, axis, i, 1);
         if (op->b.storage)
-            slice.b = tensor_part(&op->b, axis, i, 1);
-        slice.y = tensor_part(&op->y, axis, i, 1);
+            slice.b = tensor_slice_along(&op->b, axis, i, 1);
+        slice.y = tensor_slice_along(&op->y, axis, i, 1);
         ENSURE(plan_sum_axes(plan, &slice));
     }
     return VKA_OK;
