@@ -20,6 +20,7 @@ STORED = pathlib.Path(__file__).with_suffix(".json")
 IDS = [5, 17, 3, 95, 2, 44, 44, 8, 31, 62, 9, 13]
 TEXTS_OF_IDS = [IDS, IDS[:3], (IDS * 4)[:40]]  # none has an id of padding, 0 or 1
 KEPT = 8  # numbers of a vector
+N_DRAWN = 8
 
 BERT = {
     "hidden_size": tiny.WIDTH,
@@ -131,7 +132,32 @@ PAIRS = {
         "SiglipModel",
     ),
 }
-ALL = {**TEXTS, **IMAGES, **PAIRS}
+_BART = {
+    "d_model": tiny.WIDTH,
+    **{f"{side}_layers": tiny.LAYERS for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": tiny.HEADS for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": tiny.INNER for side in ("encoder", "decoder")},
+    "vocab_size": tiny.TOKENS,
+    "max_position_embeddings": 48,
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "decoder_start_token_id"), 2),
+    "pad_token_id": 1,
+    "forced_eos_token_id": None,
+}
+_T5_START = {**T5, "decoder_start_token_id": 0}
+S2S = "AutoModelForSeq2SeqLM"
+SEQ2SEQ = {
+    "bart": (_BART, S2S),
+    "bart scaled": ({**_BART, "scale_embedding": True, "decoder_layers": 3}, S2S),
+    "mbart": (_BART, S2S),
+    "marian": ({**_BART, "decoder_ffn_dim": 48}, S2S),
+    "m2m_100": (_BART, S2S),
+    "t5 whole": ({**_T5_START, "num_decoder_layers": 3}, S2S),
+    "t5 1.1": ({**_T5_START, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, S2S),
+    "mt5 whole": (_T5_START, S2S),
+    "umt5 whole": ({**_T5_START, "feed_forward_proj": "gated-silu"}, S2S),
+}
+ALL = {**TEXTS, **IMAGES, **PAIRS, **SEQ2SEQ}
+ANSWER = [2, 9, 44, 7, 31, 5, 60, 3, 12, 90, 4, 71]  # what a decoder has
 PIXELS = np.random.default_rng(4).standard_normal((2, 3, 12, 12)).astype(np.float32)
 ENDED = [[1, *ids[:30], 2] for ids in ([5, 17, 3], IDS[5:], [9] * 33)]  # texts of pairs
 
@@ -220,6 +246,8 @@ def saved_shapes(name, folder):
     if name == "esm":  # as its files have it; transformers saves an asterisk, gamma and beta
         for old, new in ((".*.", ".0."), (".gamma", ".weight"), (".beta", ".bias")):
             shapes = {key.replace(old, new): shape for key, shape in shapes.items()}
+    if name == "t5 1.1":  # its files have a head, though transformers has no other any more
+        shapes["lm_head.weight"] = (tiny.TOKENS, tiny.WIDTH)
     return shapes
 
 
@@ -228,6 +256,8 @@ def theirs(name, folder):
     import torch
     import transformers
 
+    if name in SEQ2SEQ:
+        return their_answers(name, folder)
     auto = SOLE if ALL[name][1] == MASKED else ALL[name][1]
     model, info = getattr(transformers, auto).from_pretrained(
         folder, attn_implementation="eager", output_loading_info=True
@@ -251,7 +281,33 @@ def theirs(name, folder):
         }
 
 
+def their_answers(name, folder):
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        folder, attn_implementation="eager"
+    ).eval()
+    ids, answer = torch.tensor([IDS]), torch.tensor([ANSWER])
+    with torch.no_grad():
+        said = model(input_ids=ids, decoder_input_ids=answer)
+        drawn = [2]
+        for _ in range(N_DRAWN):
+            logits = model(input_ids=ids, decoder_input_ids=torch.tensor([drawn])).logits
+            drawn.append(int(logits[0, -1].argmax()))
+    rows = said.encoder_last_hidden_state[0].numpy()
+    return {
+        "vectors": tiny.embedding(rows.astype(float))[None],
+        "logits": said.logits[0].numpy(),
+        "ids": np.array([drawn[1:]]),
+    }
+
+
 def ours(name, model):
+    if name in SEQ2SEQ:
+        drawn = list(model.generate(IDS, N_DRAWN, [2], stop=()))
+        logits = model.logits(IDS, ANSWER)
+        return {"vectors": model.embed([IDS]), "logits": logits, "ids": np.array([drawn])}
     if name in TEXTS:
         return {"vectors": model.embed(TEXTS_OF_IDS)}
     if name in IMAGES:
@@ -262,7 +318,10 @@ def ours(name, model):
 
 def kept(results):
     """The first numbers of each vector, and of the first rows."""
-    return {key: x[..., :KEPT] if x.ndim == 2 else x[:, :2, :KEPT] for key, x in results.items()}
+    return {
+        key: x[::4, :KEPT] if len(x) > 3 else x[..., :KEPT] if x.ndim == 2 else x[:, :2, :KEPT]
+        for key, x in results.items()
+    }
 
 
 def write(names):

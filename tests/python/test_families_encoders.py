@@ -15,6 +15,7 @@ import vkattn.models
 from vkattn.models._clip import FAMILIES as PAIRS
 from vkattn.models._encoder_families import FAMILIES as TEXTS
 from vkattn.models._encoder_families import REFUSED
+from vkattn.models._seq2seq_rows import FAMILIES as SEQ2SEQ
 from vkattn.models._vision import FAMILIES as IMAGES
 
 STORED = families.stored()
@@ -42,6 +43,7 @@ def test_all_of_them():
         (families.TEXTS, TEXTS),
         (families.IMAGES, IMAGES),
         (families.PAIRS, PAIRS),
+        (families.SEQ2SEQ, SEQ2SEQ),
     ):
         assert {name.split()[0] for name in rows} == set(known)
     assert set(STORED) == set(families.ALL)
@@ -54,7 +56,7 @@ def test_documented():
     part = page.partition("### Encoders")[2].partition("### Files")[0]
     rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("| ")]
     found = [name.strip() for row in rows if "`" not in row for name in row.split(",")]
-    assert sorted(found) == sorted([*TEXTS, *IMAGES, *PAIRS])
+    assert sorted(found) == sorted([*TEXTS, *IMAGES, *PAIRS, *SEQ2SEQ])
     for name in REFUSED:
         assert re.search(rf"\b{name}\b", part.rpartition("|")[2])
 
@@ -137,7 +139,19 @@ def test_transformers(made, device, tmp_path, name):
             {"vision_config": {"vision_use_head": False}},
             "vision_use_head False is not supp",
         ),
-        ("bert", {"model_type": "deberta-v2"}, "deberta-v2' is not supported, for want of .*disentangled"),
+        ("bart", {"tie_word_embeddings": False}, "tie_word_embeddings False is not supported"),
+        ("bart", {"decoder_attention_heads": 5}, "decoder_attention_heads: 5 do not divide 32"),
+        ("bart", {"decoder_layers": 1}, "model.decoder.layers.1.* is not known"),
+        ("bart", {"model_type": "mbart"}, "there is no tensor model.encoder.layer_norm.weight"),
+        ("marian", {"share_encoder_decoder_embeddings": False}, "share_.* False is not supported"),
+        ("m2m_100", {"pad_token_id": 47}, "pad_token_id: expected 0 to 46, got 47"),
+        ("t5 whole", {"num_decoder_layers": 2}, "tensor decoder.block.2.* is not known"),
+        ("t5 whole", {"relative_attention_max_distance": 16}, "32 relative_attention_num_buckets"),
+        (
+            "bert",
+            {"model_type": "deberta-v2"},
+            "deberta-v2' is not supported, for want of .*disentangled",
+        ),
         ("bert", {"model_type": "longformer"}, "longformer' is not supported, for want of windows"),
     ],
 )
@@ -210,3 +224,30 @@ def test_siglip_of_a_str(made, monkeypatch):
     got = model.embed_texts(["a text"])
     assert np.array_equal(got, model.embed_texts([[5, 9, 2] + [1] * 37]))
     assert np.abs(got - model.embed_texts([[5, 9, 2]])).max() > 1e-3
+
+
+def test_answers(made):
+    """A decoder takes a prompt of its own, ends at what the model names, and refuses what it has no
+    place for."""
+    model = made("bart")[1]
+    assert model.start_id == 2 and model.stop_ids == (2,)
+    ids = list(model.generate(families.IDS, 20, stop=()))
+    assert len(ids) == 20 and ids[:8] == list(model.generate(families.IDS, 8, [2], stop=()))
+    assert list(model.generate(families.IDS, 20, stop=[ids[5]])) == ids[: ids.index(ids[5])]
+    assert list(model.generate(families.IDS, 4, [2, *ids[:3]], stop=())) == ids[3:7]
+    assert len(list(model.generate(families.IDS, stop=()))) == 48
+    # Another source in between does not change what a generator goes on with.
+    stream = model.generate(families.IDS, 8, stop=())
+    first = [next(stream) for _ in range(3)]
+    other = list(model.generate(families.IDS[::-1], 8, stop=()))
+    assert [*first, *stream] == ids[:8] != other
+    for call, sentence in (
+        (lambda: model.generate([], 1), "source: expected 1 to 48 ids, got 0"),
+        (lambda: model.generate([96], 1), "source: the model has 96 ids, got 96"),
+        (lambda: model.generate([5], 1, [96]), "has 96 ids, got 96"),
+        (lambda: model.generate([5], 40, [2] * 10), "has 48 positions, but 49 are asked for"),
+        (lambda: made("m2m_100")[1].generate([5], 1, [1]), "prompt: 1 is the id of padding"),
+        (lambda: made("m2m_100")[1].generate([5, 1], 1), "source: 1 is the id of padding"),
+    ):
+        with pytest.raises(vkattn.InvalidError, match=sentence):
+            list(call())

@@ -16,6 +16,7 @@
 | gpt2 | `Decoder` | IgLM |
 | gpt_neox and others, see docs/models.md | `Decoder` | random weights |
 | bert and 20 kin, such as roberta, modernbert, t5 | `Encoder`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
+| bart, mbart, marian, m2m_100, t5 | `Seq2Seq`, which is an `Encoder`: a text in, ids out | random weights |
 | whisper | `Whisper`: sound in, ids out | random weights |
 | vit, deit, dinov2 | `ViT`: images in, rows or logits out | random weights |
 | clip, siglip | `Clip`: vectors of images and texts | random weights |
@@ -30,10 +31,11 @@ from ._clip import Clip
 from ._decoder import Decoder
 from ._encoder import Encoder
 from ._load import load
+from ._seq2seq import Seq2Seq
 from ._vision import ViT
 from ._whisper import Whisper
 
 __all__ = [
-    *("Clip", "Decoder", "Encoder", "ViT", "Whisper"),
+    *("Clip", "Decoder", "Encoder", "Seq2Seq", "ViT", "Whisper"),
     "load",
 ]

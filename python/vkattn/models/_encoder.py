@@ -6,12 +6,13 @@ from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from .._device import Device, Tensor
+from .._device import Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._numbers import whole, wholes
-from ._encoder_families import FAMILIES, Family
+from ._biases import Biases
+from ._encoder_families import Family
 from ._graph import TIMEOUT, Graph, Recorded
-from ._layers import Layers, Sizes, is_on, norm_of, size_of
+from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Pooling
 from ._source import Keys, Weights
 from ._text import Text, check_texts
@@ -112,85 +113,39 @@ def packed_rows(count: int) -> int:
     return -(-count // step) * step
 
 
-def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
-    """The bias of key j for query i is that of bucket [i][j]: half are for keys after the query;
-    each near distance has its own, and further ones share them by their logarithm up to `most`."""
-    distance = np.arange(rows)[None, :] - np.arange(rows)[:, None]
-    half, far = n_bucket // 2, np.abs(distance)
-    near = half // 2
-    ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(near))
-    shared = near + (ratio / np.float32(np.log(most / near)) * (half - near)).astype(np.int64)
-    return (distance > 0) * half + np.where(far < near, far, np.minimum(shared, half - 1))
-
-
-class _Biases:
-    """Tables of biases by distance: one, or one for each layer."""
-
-    def __init__(
-        self, weights: Weights, keys: Keys, prefix: str, family: Family, sizes: Sizes
-    ) -> None:
-        relative = family.relative
-        assert relative
-        self.count = keys.size("relative_attention_num_buckets", 32)
-        self.furthest = size_of(keys, relative.furthest)
-        if self.count % 4 or self.furthest <= self.count // 4:
-            raise UnsupportedError(
-                f"{keys.where}: {self.count} relative_attention_num_buckets up to"
-                f" {self.furthest} are not supported"
-            )
-        layers = (
-            [family.layer.at.format(i) for i in range(sizes.n_layer)] if relative.each else [""]
-        )
-        self.tables = [
-            weights.matrix(f"{prefix}{at}{relative.name}", self.count, sizes.n_head)
-            .read()
-            .astype(np.float32)
-            for at in layers
-        ]
-
-    def masks(self, device: Device, rows: int, n_layer: int) -> list[dict[str, Any]]:
-        """The argument of attention in each layer."""
-        which = buckets(rows, self.count, self.furthest)
-        made = [
-            {"mask": device.tensor(np.ascontiguousarray(table[which].transpose(2, 0, 1)[None]))}
-            for table in self.tables
-        ]
-        return made if len(made) == n_layer else made * n_layer
-
-
 class Encoder:
     """An encoder of texts of one of FAMILIES, alone or below a head of training, or a folder of
     sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(
-        self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
+        self, weights: Weights, keys: Keys, family: Family, pooling: Pooling, text: Text
     ) -> None:
         self.device = weights.device
-        self.kind = kind
         self.pooling = pooling
         self.text = text
-        for key, values in FAMILIES[kind].only.items():
+        for key, values in family.only.items():
             keys.only(key, *values)
-        self.family = family = FAMILIES[kind].resolve(keys, FAMILIES[kind])
+        self.family = family = family.resolve(keys, family)
         sizes = self.sizes = Sizes.of(keys, family.layer, family.words)
         self.width, self.n_head = sizes.width, sizes.n_head
         self.n_token = keys.size("vocab_size")
         keys.get("tie_word_embeddings", bool)  # there is no head
         keys.left -= set(family.inert_keys)
         places = family.places(keys, sizes.n_layer)
-        positions = keys.size(*family.length)
-        self.padding, self.first_position = self._padding(keys, positions)
-        most = positions - self.first_position
-        self.max_length = text.most = min(pooling.max_length or most, most)
+        self._read_length(keys)
+        self.max_length = text.most = min(pooling.max_length or self.most_ids, self.most_ids)
         self.masked = keys.get(family.masked[0], int) if family.masked else None
         prefix = family.prefix
         if not any(prefix + name in weights for name in family.embedding):
             prefix = ""
-        self._read_embeddings(weights, keys, prefix, positions)
+        self._read_embeddings(weights, keys, prefix)
         self.options = family.options(weights, keys, sizes, prefix)
         self.layers = Layers(weights, keys, prefix, family.layer, sizes, places)
         self.n_layer = len(self.layers.blocks)
-        self.biases = _Biases(weights, keys, prefix, family, sizes) if family.relative else None
+        self.biases = None
+        if family.relative:
+            self.biases = Biases(weights, keys, prefix, family.relative, family.layer.at, sizes)
+        self._read_more(weights, keys, prefix)
         weights.finish(
             lambda name: (
                 name.removeprefix(prefix).startswith(family.inert)
@@ -200,26 +155,42 @@ class Encoder:
         self.unused = weights.unused
         self._recorded = Recorded(self._record)
 
-    def _padding(self, keys: Keys, positions: int) -> tuple[int | None, int]:
-        """An id that has no place in a text, and the position of its first id."""
-        padding = self.family.padding
-        if padding is None:
-            return None, 0
-        chosen = padding if isinstance(padding, int) else keys.get(padding[0], int, padding[1])
-        if not 0 <= chosen <= positions - 2:
-            raise FileError(
-                f"{keys.where}: pad_token_id: expected 0 to {positions - 2}, got {chosen}"
-            )
-        return chosen, chosen + 1
+    def _read_more(self, weights: Weights, keys: Keys, prefix: str) -> None:
+        """What a model has besides its encoder."""
 
-    def _read_embeddings(self, weights: Weights, keys: Keys, prefix: str, positions: int) -> None:
+    def _read_length(self, keys: Keys) -> None:
+        """An id that has no place in a text, the position of its first id, and the longest text."""
+        family, positions = self.family, keys.size(*self.family.length)
+        padding, self.padding = family.padding, None
+        self.first_position = family.before
+        if padding is not None:
+            chosen = padding if isinstance(padding, int) else keys.get(padding[0], int, padding[1])
+            if not 0 <= chosen <= positions - 2:
+                raise FileError(
+                    f"{keys.where}: pad_token_id: expected 0 to {positions - 2}, got {chosen}"
+                )
+            self.padding, self.first_position = chosen, chosen + 1
+        counted = family.counts_padding and padding is not None
+        self.most_ids = positions - self.first_position if counted else positions
+
+    def _positions_of(self, weights: Weights, name: str, width: int) -> Tensor:
+        """The rows of a table from that of a text's first id on."""
+        first, family = self.first_position, self.family
+        count = first + self.most_ids
+        if family.sinusoids and name not in weights:
+            table = self.device.tensor(family.sinusoids(count, width).astype(np.float32))
+        else:
+            table = weights.matrix(name, count, width)
+        return table.slice(0, first, self.most_ids)
+
+    def _read_embeddings(self, weights: Weights, keys: Keys, prefix: str) -> None:
         family, sizes = self.family, self.sizes
         width = keys.size(*family.width) if family.width else sizes.width
         names = [prefix + name for name in family.embedding]
         self.embedding = weights.embedding(names, self.n_token, width)
         self.positions = None
         if family.positions:
-            self.positions = weights.matrix(prefix + family.positions, positions, width)
+            self.positions = self._positions_of(weights, prefix + family.positions, width)
         self.added = []
         for added in family.added:
             table = weights.matrix(prefix + added.name, keys.size(*added.rows), width)
@@ -248,7 +219,6 @@ class Encoder:
             plan.add(x, row, x)
         if self.positions:
             table = self.positions
-            table = table.slice(0, self.first_position, table.shape[0] - self.first_position)
             rows = graph.gather(table, packed[1]) if packed else table.slice(0, 0, graph.rows)
             plan.add(x, rows, x)
         if self.norm:
@@ -257,7 +227,7 @@ class Encoder:
             x = graph.linear(x, self.widen)
         each: Sequence[dict[str, Any]] = self.options
         if self.biases:
-            each = self.biases.masks(self.device, graph.rows, self.n_layer)
+            each = self.biases.masks(self.device, graph.rows)
         options = {} if family.attention_scale is None else {"scale": family.attention_scale}
         if packed:
             starts, positions = packed

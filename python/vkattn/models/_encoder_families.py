@@ -47,6 +47,9 @@ class Family(NamedTuple):
     norm: str = "embeddings.LayerNorm"
     # An id that has no place in a text, as positions are counted from behind it on.
     padding: Size | None = None
+    counts_padding: bool = True  # the longest text, and the table, end so much earlier
+    before: int = 0  # rows of the table before that of a text's first id
+    sinusoids: Callable[[int, int], Any] | None = None  # makes a table that a file may lack
     masked: tuple[str, str] | None = None  # keys of an id that has none either, and of why
     length: tuple[str, int | None] = ("max_position_embeddings", None)
     options: Options = lambda *_: ()

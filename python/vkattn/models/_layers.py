@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence, Union
+from typing import Any, Callable, NamedTuple, Sequence, Union
 
 from .._config import shown
 from .._device import Tensor
@@ -13,6 +13,11 @@ from ._table import ACTIVATIONS
 
 Switch = Union[bool, tuple[str, bool]]  # or a key of config.json with its default
 Size = Union[int, tuple[str, Union[int, None]]]  # likewise
+
+
+# What a layer's part makes of the rows it reads, and the product that ends it.
+Part = Callable[[int, Tensor], tuple[Tensor, Linear]]
+Between = tuple[Part, Sequence[dict[str, Any]]]
 
 
 def is_on(keys: Keys, switch: Switch) -> bool:
@@ -219,10 +224,12 @@ class Layers:
         x: Tensor,
         each: Sequence[dict[str, Any]] = (),
         positions: Tensor | None = None,
+        between: Between | None = None,
         **options: Any,
     ) -> Tensor:
         """Changes x, and gives the last rows. options: of Plan.attention; each: more of each layer;
-        positions: of packed rows, by which their queries and keys turn."""
+        positions: of packed rows, by which their queries and keys turn. between: a part that stands
+        behind attention, and its norm in each layer."""
         sizes, plan = self.sizes, graph.plan
         own, shared = sizes.n_head * sizes.head_dim, sizes.n_kv_head * sizes.head_dim
         y, context, qkv = graph.make(sizes.width), graph.make(own), graph.make(own + 2 * shared)
@@ -242,6 +249,10 @@ class Layers:
             graph.attention(*heads, **options, **more)
             _add_product(graph, context, block.o, x, block.scales[0])
             self._norm_sum(graph, x, block.attn_norm)
+            if between:
+                part, norms = between
+                _add_product(graph, *part(i, self._read(graph, x, y, norms[i])), x, None)
+                self._norm_sum(graph, x, norms[i])
             read = self._read(graph, x, y, block.norm)
             graph.linears(read, block.up, ups)
             plan.activation(inner, inner, multiplier=multiplier, **sizes.activation)

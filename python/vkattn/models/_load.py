@@ -15,10 +15,14 @@ from ._clip import FAMILIES as PAIRS
 from ._clip import Clip
 from ._decoder import Decoder
 from ._design import design_of_config
-from ._encoder import Encoder, model_folder, pooling_of
+from ._encoder import Encoder
+from ._encoder_families import FAMILIES as TEXTS
+from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
 from ._gguf_rows import ARCHITECTURES, design_of_gguf
-from ._modernbert import ModernBert
+from ._pooling import model_folder, pooling_of
+from ._seq2seq import Seq2Seq, has_decoder
+from ._seq2seq_rows import FAMILIES as SEQ2SEQ
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._text import Text, stop_ids_of
 from ._vision import FAMILIES as IMAGES
@@ -26,7 +30,7 @@ from ._vision import ViT
 from ._whisper import MODEL_TYPE as WHISPER
 from ._whisper import Whisper
 
-ENCODERS = (*TEXTS, *IMAGES, *PAIRS)
+ENCODERS = (*TEXTS, *(kind for kind in SEQ2SEQ if kind not in TEXTS), *IMAGES, *PAIRS)
 Model = Union[Decoder, Encoder, Whisper, ViT, Clip]
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
@@ -122,7 +126,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     quantization = keys.get("quantization_config", dict)
     stop = keys.values.get("eos_token_id")
     generation = os.path.join(folder, "generation_config.json")
-    if kind not in ENCODERS and os.path.isfile(generation):
+    if (kind in SEQ2SEQ or kind not in ENCODERS) and os.path.isfile(generation):
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     design = design_of_config(keys, kind) if kind in FAMILIES else None
@@ -137,8 +141,10 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             model = ViT(weights, keys, str(kind))
         elif kind in PAIRS:
             model = Clip(weights, keys, str(kind), text)
+        elif kind in SEQ2SEQ and (kind not in TEXTS or has_decoder(weights, str(kind))):
+            model = Seq2Seq(weights, keys, str(kind), pooling_of(whole), text, stops)
         else:
-            model = Encoder(weights, keys, str(kind), pooling_of(whole), text)
+            model = Encoder(weights, keys, TEXTS[str(kind)], pooling_of(whole), text)
     finally:
         weights.progress.close()
     unknown = sorted(key for key in keys.left if key.rpartition(".")[2] not in _INERT)

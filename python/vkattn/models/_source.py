@@ -119,14 +119,14 @@ class Weights:
         a copy."""
         name, *others = [name for name in names if name in self.names] or names[:1]
         for other in others:
-            if not self._is_copy(other, name):
+            if not self.is_copy(other, name):
                 raise InvalidError(
                     f"{self.path}: {other} has other numbers than {name}, to which"
                     " tie_word_embeddings ties it"
                 )
         return self.matrix(name, rows, columns)
 
-    def _is_copy(self, name: str, of: str) -> bool:
+    def is_copy(self, name: str, of: str) -> bool:
         if self._shape(name) != self._shape(of):
             return False
         return np.array_equal(self._floats(name), self._floats(of), equal_nan=True)
@@ -310,14 +310,14 @@ class FolderWeights(Weights):
     def _floats(self, name: str) -> np.ndarray:
         return host_array(self._files[name].array(name), name, "f32").data
 
-    def _is_copy(self, name: str, of: str) -> bool:
+    def is_copy(self, name: str, of: str) -> bool:
         """By their bytes where they have one type, as both may be gigabytes."""
         files = self._files[name], self._files[of]
         a, b = (host_array(file.array(x), x, self.dtype) for file, x in zip(files, (name, of)))
         if a.dtype != b.dtype or a.data.shape != b.data.shape:
-            return super()._is_copy(name, of)
+            return super().is_copy(name, of)
         first, second = (memoryview(x.data.reshape(-1).view(np.uint8)) for x in (a, b))
-        return first == second or super()._is_copy(name, of)
+        return first == second or super().is_copy(name, of)
 
     def scalar(self, name: str) -> float:
         if name not in self.names:
