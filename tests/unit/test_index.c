@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params/params.h"
+#include "op/cache/hadamard.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "op/rotary/heads.h"
@@ -70,6 +71,50 @@ static void panels(void **state)
 {
     (void)state;
     draw_plans(200, false, draw_panels);
+}
+
+/* Invocations of a pass reach all its features, and no number of one wraps in 32 bits. */
+static double count_hadamard(const struct vka_plan *plan)
+{
+    double features = 0;
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const struct pass *pass = &plan->passes[i];
+        struct hadamard_params p;
+        memcpy(&p, pass->push, sizeof p);
+        const uint64_t n = (uint64_t)p.n_row * p.head_dim;
+        const uint64_t lanes = (uint64_t)pass->groups[0] * HADAMARD_LANES;
+        assert_true(n <= lanes && lanes <= 1ull << 32 && p.head_dim % p.block == 0);
+        assert_true((uint64_t)p.row_first + p.n_row <= UINT32_MAX);
+        features += (double)n * pass->groups[1] * pass->groups[2];
+    }
+    check_passes(plan);
+    return features;
+}
+
+static void draw_hadamard(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                          struct made *made)
+{
+    struct plan_mark mark;
+    uint32_t size[4], block = 1;
+    draw_shape(size, 20, 36);
+    while (size[3] % (2 * block) == 0 && below(4))
+        block *= 2;
+    t[0] = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, true);
+    t[1] = draw_tensor(device, VKA_F32, size, false);
+    if (!t[0] || !t[1])
+        return;
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    if (is_made(device,
+                plan_end(plan, &mark, plan_hadamard(plan, "hadamard", block, NULL, t[0], t[1])))) {
+        add_made(made, t[1]);
+        assert_true(count_hadamard(plan) == (double)shape_count(&t[1]->shape));
+    }
+}
+
+static void hadamards(void **state)
+{
+    (void)state;
+    draw_plans(200, false, draw_hadamard);
 }
 
 static void draw_count(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
@@ -361,6 +406,7 @@ TEST_PROGRAM(index)
         cmocka_unit_test(attentions),       cmocka_unit_test(appends_drawn),
         cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
         cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
+        cmocka_unit_test(hadamards),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }
