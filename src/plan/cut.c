@@ -36,7 +36,7 @@ static enum vka_status add(struct vka_plan *plan, const struct cut *cut, const s
 }
 
 static enum vka_status add_slices(struct vka_plan *plan, const struct cut *cut,
-                                 const struct slice *slice)
+                                  const struct slice *slice)
 {
     int axis = cut->judge ? cut->judge(plan, cut, slice) : judge_pass(plan, cut, slice);
     if (axis == CUT_FITS)
