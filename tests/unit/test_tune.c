@@ -7,9 +7,11 @@
 #include <cmocka.h>
 
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "params/params.h"
 #include "kernel/matmul_lane.h"
 #include "kernel/softmax.h"
+#include "problems/types.h"
 #include "test_program.h"
 #include "tune_devices.h"
 
@@ -159,6 +161,38 @@ static void few_rows(void **state)
     p.b_chunks = true;
     struct caps caps = cpu(2); /* subgroups too small for lanes */
     assert_int_equal(tune_choose(&caps, &p).kernel, KERNEL_matmul_tile);
+}
+
+/* Blocks that no kernel of CPU drivers reads; and what compilers have no registers for. */
+static void few_rows_of_blocks(void **state)
+{
+    (void)state;
+    struct caps caps = cpu(8), intel = discrete;
+    struct matmul_problem p = {.batch = 1, .m = 1, .n = 512, .k = 512, .quantised = true};
+    p.b_ours = true;
+    p.b_runs = 2;
+    for (EACH_TYPE(type, dtype_is_block)) {
+        p.b_type = type;
+        for (p.m = 1; p.m <= 33; p.m += 8) {
+            bool few = !dtype_has_cpu_kernels(type) && p.m <= 32;
+            struct matmul_choice c = tune_choose(&caps, &p);
+            assert_true((c.kernel == KERNEL_matmul_few) == few);
+            if (few)
+                assert_true(c.rows <= 8 && (c.lanes == 8) == (p.m == 1));
+        }
+    }
+    intel.properties.vendor_id = 0x8086;
+    p.m = 16;
+    p.b_type = VKA_Q5_K;
+    assert_int_equal(tune_choose(&intel, &p).rows, 8);
+    p.b_type = VKA_Q4_0;
+    assert_int_equal(tune_choose(&intel, &p).rows, 16);
+    p.a_type = VKA_F16;
+    p.b_runs = 0;
+    p.m = 1;
+    assert_int_equal(tune_choose(&discrete, &p).chunks, 8);
+    p.b_type = VKA_Q2_K;
+    assert_int_equal(tune_choose(&discrete, &p).chunks, 4);
 }
 
 /* Mali: 64 registers hold the sums of smaller tiles. */
@@ -384,9 +418,10 @@ TEST_PROGRAM(tune)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(few_rows),         cmocka_unit_test(few_registers),
-        cmocka_unit_test(most_registers),   cmocka_unit_test(matrix_units),
-        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
+        cmocka_unit_test(few_rows),         cmocka_unit_test(few_rows_of_blocks),
+        cmocka_unit_test(few_registers),    cmocka_unit_test(most_registers),
+        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
