@@ -212,6 +212,7 @@ def test_scaled_gguf(device, tmp_path):
             "tensor blk.0.attn_sinks.* not known",
         ),
         ({}, [("rope_freqs.weight", np.zeros(4, "f4"))], "rope_freqs.weight below 1"),
+        ({}, [("blk.0.attn_q.scale", np.ones(1, "f4"))], "tensor blk.0.attn_q.scale is not known"),
     ],
 )
 def test_refused(device, tmp_path, change, extra, sentence):
