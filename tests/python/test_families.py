@@ -21,7 +21,7 @@ from vkattn.models._design import design_of_config
 from vkattn.models._families import FAMILIES, MISSING
 from vkattn.models._gguf_rows import ARCHITECTURES
 from vkattn.models._source import FolderWeights, Keys
-from vkattn.models._table import Key
+from vkattn.models._table import ACTIVATIONS, Key
 
 EXPECTED = json.loads(families.EXPECTED.read_text())
 NEED = "transformers 5 WITH torch IS NOT INSTALLED: FAMILIES WERE COMPARED WITH KEPT LOGITS ALONE"
@@ -109,6 +109,16 @@ def test_transformers(request, made, device, tmp_path, name):
 
 
 MORE = ("n_head", "n_embd", "ffn_dim")
+FACTORS = {
+    "query_pre_attn_scalar": "query_scalar",
+    "attn_logit_softcapping": "softcap",
+    "final_logit_softcapping": "logit_softcap",
+    "embedding_multiplier": "embed_scale",
+    "attention_multiplier": "scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_divisor",
+    "rotary_dim": "rotary_dim",
+}
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -140,6 +150,15 @@ def test_defaults(name):
     for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"):
         if hasattr(their, key):
             assert found.epsilon == getattr(their, key)
+    assert found.tied == their.tie_word_embeddings
+    for key in ("hidden_act", "hidden_activation", "activation_function"):
+        if hasattr(their, key):
+            assert found.activation == {**ACTIVATIONS, "relu2": "relu2"}[getattr(their, key)]
+    for key, setting in FACTORS.items():
+        if hasattr(their, key):
+            assert getattr(found, setting) == getattr(their, key)
+    biased = getattr(their, "attention_bias", None)
+    assert biased in (None, found.qkv_bias)
     if found.positions == "rope" and getattr(their, "rope_parameters", None):
         given = their.rope_parameters
         of = {k: x for k, x in given.items() if isinstance(x, dict)} or {"full_attention": given}
