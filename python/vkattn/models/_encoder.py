@@ -311,7 +311,7 @@ class Encoder:
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         while order:
             rows = min(-(-len(ids[order[0]]) // ROWS) * ROWS, self.max_length)
-            batch = min(at_once, len(ids))
+            batch = min(at_once, len(order))
             if layers:
                 size = 4 * len(layers) * self.n_head * rows * rows
                 batch = max(1, min(batch, MOST_WEIGHTS // size))
