@@ -8,7 +8,10 @@ from ._abi import ffi, lib
 from ._arrays import DTYPES, Array, check_dtype, host_array
 from ._errors import InvalidError
 
-ENCODED = ("q8_0", "q4_0")  # what floats can be quantised to
+# What floats can be quantised to.
+ENCODED = tuple(
+    name for name, kind in DTYPES.items() if not lib.vka_dtype_encode(kind, ffi.NULL, 0, ffi.NULL)
+)
 
 
 def block_of(dtype: str, what: str) -> tuple[int, int]:
@@ -24,10 +27,10 @@ def block_of(dtype: str, what: str) -> tuple[int, int]:
 def quantize(array: Array, dtype: str = "q8_0") -> np.ndarray:
     """Blocks of an array of floats, uint8 [...][bytes of a row]: what `Tensor.write_bytes` takes.
 
-    dtype: "q8_0" or "q4_0", 32 values each, of which the last axis is a whole number. q8_0: d = max
-    |x| / 127, q = x / d rounded to nearest, ties away from 0. q4_0: d = the x of largest magnitude
-    / -8, q = x / d + 8 rounded to nearest, at most 15. InvalidError where x or d is NaN, infinite
-    or beyond float16.
+    dtype: "q8_0", "q4_0", "q4_1", "q5_0", "q5_1" or "iq4_nl", of which the last axis is whole blocks of
+    32 values, or "q4_k", "q5_k" or "q6_k", of 256. iq4_nl and those of 256 are what a search for the
+    least squared error finds, the others are rounded as ggml does, as vkattn.h says. InvalidError where x or a scale is NaN,
+    infinite or beyond float16.
     """
     values, size = block_of(dtype, "dtype")
     if dtype not in ENCODED:

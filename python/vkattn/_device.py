@@ -135,8 +135,8 @@ class Device:
         return not self._core.box[0]
 
     def tensor(self, array: Array, dtype: str | None = None) -> Tensor:
-        """A new tensor with the array's shape and values, converted where dtype is another, "q8_0"
-        and "q4_0" included, see `quantize`."""
+        """A new tensor with the array's shape and values, converted where dtype is another, or
+        quantised, see `quantize`."""
         if dtype in ENCODED:
             host = host_array(array, "array", "f32")
             tensor = Tensor(self, host.data.shape, dtype)
@@ -296,7 +296,7 @@ class Tensor(Child):
 
     def write(self, array: Array, dtype: str | None = None) -> None:
         """Copies an array of the tensor's shape and type; with dtype, which must be the tensor's,
-        floats of other types are converted. A tensor of q8_0 or q4_0 takes floats, see `quantize`.
+        floats of other types are converted. A tensor of blocks takes floats, see `quantize`.
         """
         if self.dtype not in ENCODED or dtype not in (None, self.dtype):
             self._write(host_array(array, "array", dtype))

@@ -204,7 +204,7 @@ class Layer(_weights.Layer):
         if dtype is not None and check_dtype(dtype, "dtype") not in FLOATS:
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype}")
         if quantize is not None and quantize not in ENCODED:
-            raise InvalidError(f"quantize: expected {' or '.join(ENCODED)}, got {quantize}")
+            raise InvalidError(f"quantize: expected one of {', '.join(ENCODED)}, got {quantize}")
         given = {"query": query, "key": key, "value": value, "output": output}
         linears = {
             name: _linear_of(linear, name, dtype)

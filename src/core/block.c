@@ -1,4 +1,4 @@
-/* The block types of vkattn.h, decoded and encoded. Those of GGUF have its layouts. */
+/* The block types of vkattn.h, decoded. Those of GGUF have its layouts. */
 #include "core/block.h"
 #include "core/convert.h"
 #include "core/status.h"
@@ -11,19 +11,6 @@ static float half_at(const uint8_t *bytes)
 {
     const uint16_t bits = (uint16_t)(bytes[0] | bytes[1] << 8);
     return dtype_to_float(&bits, 0, VKA_F16);
-}
-
-static void set_half(uint8_t *bytes, float x)
-{
-    uint16_t bits = dtype_to_f16(x);
-    bytes[0] = (uint8_t)bits;
-    bytes[1] = (uint8_t)(bits >> 8);
-}
-
-/* 1 / scale; 0 for a scale that float16 has no number for but 0. */
-static float inverse_of(float scale)
-{
-    return fabsf(scale) < 1e-30f ? 0 : 1 / scale;
 }
 
 /* Value i of 32 in 16 bytes: the low halves of all bytes, then the high ones. */
@@ -134,16 +121,15 @@ static void decode_q3_K(const uint8_t *b, float *x)
     }
 }
 
-/* The values of iq4_nl and iq4_xs by their 4 bits. */
-static const int8_t nonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                     1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t block_nonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                    1,    13,   25,  38,  53,  69,  89,  113};
 
 /* iq4_nl: float16 scale, 32 values of 4 bits. */
 static void decode_iq4_nl(const uint8_t *b, float *x)
 {
     float scale = half_at(b);
     for (int i = 0; i < 32; i++)
-        x[i] = scale * (float)nonlinear[nibble(b + 2, i)];
+        x[i] = scale * (float)block_nonlinear[nibble(b + 2, i)];
 }
 
 /* iq4_xs: float16 scale; 8 scales of 6 bits, less 32, for 32 values each: their high two bits in 2
@@ -155,7 +141,7 @@ static void decode_iq4_xs(const uint8_t *b, float *x)
     for (int i = 0; i < 256; i++) {
         int part = i / 32, low = b[4 + part / 2] >> part % 2 * 4 & 15;
         int s = (low | (int)(high >> 2 * part & 3) << 4) - 32;
-        x[i] = scale * (float)s * (float)nonlinear[nibble(b + 8 + 16 * part, i % 32)];
+        x[i] = scale * (float)s * (float)block_nonlinear[nibble(b + 8 + 16 * part, i % 32)];
     }
 }
 
@@ -211,34 +197,6 @@ static void decode_i4_g128(const uint8_t *b, float *x)
         x[i] = scale * (float)((b[i / 2] >> (i % 2 * 4) & 15) - zero);
 }
 
-/* As decoding wants it: the largest magnitude becomes 127, the others are rounded to nearest, ties
- * away from 0. */
-static void encode_q8_0(const float *x, uint8_t *b)
-{
-    float most = 0;
-    for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float scale = most / 127, inverse = inverse_of(scale);
-    set_half(b, scale);
-    for (int i = 0; i < 32; i++)
-        b[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
-}
-
-/* The value with the largest magnitude becomes -8. */
-static void encode_q4_0(const float *x, uint8_t *b)
-{
-    float most = 0;
-    for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-    float scale = most / -8, inverse = inverse_of(scale);
-    set_half(b, scale);
-    memset(b + 2, 0, 16);
-    for (int i = 0; i < 32; i++) {
-        int q = (int)(x[i] * inverse + 8.5f);
-        b[2 + i % 16] |= (uint8_t)((q < 15 ? q : 15) << (i / 16 * 4));
-    }
-}
-
 /* Those of blocks, in the table of types. */
 #define LAYOUT(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) \
     LAYOUT_##kind(NAME, name, values, bytes, scale, offset)
@@ -250,11 +208,6 @@ static void encode_q4_0(const float *x, uint8_t *b)
     [VKA_##NAME] = {values, bytes, decode_##name, {scale, offset}},
 #define LAYOUT_RUNS LAYOUT_BLOCK
 static const struct block_layout layouts[] = {TYPES(LAYOUT, LAYOUT, )};
-
-static void (*const encoders[])(const float *x, uint8_t *block) = {
-    [VKA_Q8_0] = encode_q8_0,
-    [VKA_Q4_0] = encode_q4_0,
-};
 
 const struct block_layout *block_layout(enum vka_dtype dtype)
 {
@@ -282,19 +235,4 @@ enum vka_status vka_dtype_decode(enum vka_dtype dtype, const void *blocks, size_
     for (size_t i = 0; i < n_block; i++)
         layout->decode((const uint8_t *)blocks + i * layout->bytes, x + i * layout->values);
     return VKA_OK;
-}
-
-enum vka_status vka_dtype_encode(enum vka_dtype dtype, const float *x, size_t n_block, void *blocks)
-{
-    const struct block_layout *layout = block_layout(dtype);
-    size_t at;
-    if (!layout || (size_t)dtype >= COUNTOF(encoders) || !encoders[dtype] ||
-        (n_block && (!blocks || !x)))
-        return VKA_INVALID;
-    for (size_t i = 0; i < n_block * layout->values; i++)
-        if (!isfinite(x[i]))
-            return VKA_INVALID;
-    for (size_t i = 0; i < n_block; i++)
-        encoders[dtype](x + i * layout->values, (uint8_t *)blocks + i * layout->bytes);
-    return block_find_nonfinite(dtype, blocks, n_block, &at) ? VKA_INVALID : VKA_OK;
 }

@@ -14,6 +14,9 @@ struct block_layout {
     int32_t scale_at[2];                            /* bytes of float16 scales; -1: none */
 };
 
+/* The values of iq4_nl and iq4_xs by their 4 bits. */
+extern const int8_t block_nonlinear[16];
+
 /* The layout of a block type; NULL for other types. */
 const struct block_layout *block_layout(enum vka_dtype dtype);
 

@@ -110,9 +110,10 @@ enum vka_status layer_info_check(struct log *log, const char *caller,
     ENSURE_ARG(is_float(info->dtype) || is_block(info->dtype),
                "%s: dtype is %s, not f32, f16, bf16 or a block type", caller,
                vka_dtype_name(info->dtype));
-    ENSURE_ARG(info->quantise == VKA_F32 || info->quantise == VKA_Q8_0 ||
-                   info->quantise == VKA_Q4_0,
-               "%s: quantise is %s, not q8_0 or q4_0", caller, vka_dtype_name(info->quantise));
+    ENSURE_ARG(info->quantise == VKA_F32 ||
+                   vka_dtype_encode(info->quantise, NULL, 0, NULL) == VKA_OK,
+               "%s: quantise is %s, which vka_dtype_encode does not make", caller,
+               vka_dtype_name(info->quantise));
     ENSURE_ARG(info->quantise == VKA_F32 || is_float(info->dtype),
                "%s: quantise is given, but the weights are %s", caller,
                vka_dtype_name(info->dtype));

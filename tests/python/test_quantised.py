@@ -45,6 +45,33 @@ def test_quantize(device, rng, dtype):
     np.testing.assert_array_equal(tensor.read(), got)
 
 
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
+def test_bits_of_gguf(rng, dtype):
+    """Blocks of 32 are those of the package gguf, at special points too."""
+    quants = pytest.importorskip("gguf.quants", reason="gguf IS NOT INSTALLED: NO BITS COMPARED")
+    kind = getattr(quants.GGMLQuantizationType, dtype.upper())
+    special = np.zeros((9, 32), np.float32)
+    special[1], special[2], special[3, ::2] = -0.0, 1, -3
+    special[4, 5], special[5, 7] = 65504, -65504
+    special[6] = np.linspace(-1, 1, 32)
+    special[7] = (np.arange(32) - 16) / 2
+    special[8] = np.float32(2.0**-20) * np.arange(32)
+    scales = np.float32(2) ** rng.integers(-12, 8, (4000, 1)).astype(np.float32)
+    x = np.concatenate([special, rng.standard_normal((4000, 32), np.float32) * scales])
+    np.testing.assert_array_equal(vkattn.quantize(x, dtype), quants.quantize(x, kind))
+
+
+@pytest.mark.parametrize("dtype, most", [("q4_k", 5.1e-3), ("q5_k", 1.3e-3), ("q6_k", 3.15e-4), ("iq4_nl", 5.7e-3)])
+def test_quantize_by_search(device, rng, dtype, most):
+    x = rng.standard_normal((8, 1024), np.float32)
+    x[1, 256:512] = 0
+    blocks = vkattn.quantize(x, dtype)
+    got = vkattn.dequantize(blocks, dtype)
+    assert ((got - x) ** 2).sum() < most * (x**2).sum() and not got[1, 256:512].any()
+    tensor = device.tensor(x, dtype)
+    assert tensor.dtype == dtype and tensor.read_bytes() == blocks.tobytes()
+
+
 def test_quantised_activations(device, rng):
     x = rng.standard_normal((3, 96), np.float32)
     w = rng.standard_normal((40, 96), np.float32)
@@ -88,7 +115,9 @@ def test_what_cannot_be_quantised(device):
     x = np.ones((2, 64), np.float32)
     with pytest.raises(vkattn.InvalidError, match="whole blocks of 32 .*40"):
         vkattn.quantize(x[:, :40])
-    with pytest.raises(vkattn.InvalidError, match="expected one of q8_0, q4_0, got q6_k"):
+    with pytest.raises(vkattn.InvalidError, match="expected one of q8_0, q4_0, .*, got mxfp4"):
+        vkattn.quantize(x, "mxfp4")
+    with pytest.raises(vkattn.InvalidError, match="whole blocks of 256 .*64"):
         vkattn.quantize(x, "q6_k")
     with pytest.raises(vkattn.InvalidError, match="expected a type of blocks, got f16"):
         vkattn.quantize(x, "f16")
@@ -121,8 +150,8 @@ def test_layer(device, rng, dtype):
     with vkattn.Layer(device, n_head=4, **decoded) as layer:
         want = layer(x, causal=True)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
-    with pytest.raises(vkattn.InvalidError, match="quantize: expected q8_0 or q4_0, got q6_k"):
-        vkattn.Layer(device, n_head=4, quantize="q6_k", **w)
+    with pytest.raises(vkattn.InvalidError, match="quantize: expected one of q8_0, .*got mxfp4"):
+        vkattn.Layer(device, n_head=4, quantize="mxfp4", **w)
 
 
 # ---- Caches of float8 ---------------------------------------------------------------------------

@@ -134,7 +134,7 @@ static void refused(void **state)
     assert_int_equal(vka_dtype_encode(VKA_Q4_0, x, 1, block), VKA_INVALID);
     x[5] = 1e30f; /* the scale passes float16 */
     assert_int_equal(vka_dtype_encode(VKA_Q8_0, x, 1, block), VKA_INVALID);
-    assert_int_equal(vka_dtype_encode(VKA_Q6_K, x, 1, block), VKA_INVALID);
+    assert_int_equal(vka_dtype_encode(VKA_MXFP4, x, 1, block), VKA_INVALID);
     assert_int_equal(vka_dtype_encode(VKA_F32, x, 1, block), VKA_INVALID);
     assert_int_equal(vka_dtype_encode(VKA_Q8_0, NULL, 1, block), VKA_INVALID);
     assert_int_equal(vka_dtype_decode(VKA_Q8_0, block, 1, NULL), VKA_INVALID);
