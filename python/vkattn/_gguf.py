@@ -167,15 +167,21 @@ class GGUF:
 
     def array(self, name: str) -> np.ndarray:
         """A tensor as numpy has it; bf16 and quantised ones as float32."""
-        tensor = self._tensor(name)
-        raw = self.raw(name)
-        if tensor.type in _DENSE:
-            return raw.view(_DENSE[tensor.type]).reshape(tensor.shape)
-        if tensor.type == "bf16":
-            return widen(raw.view("<u2").reshape(tensor.shape))
-        if tensor.type.lower() not in DTYPES:
-            raise unsupported(self.path, name, tensor.type)
-        return dequantize(raw, tensor.type.lower())
+        return self._decoded(name, self.raw(name)).reshape(self.shape(name))
+
+    def rows(self, name: str, first: int, count: int) -> np.ndarray:
+        """The same of some rows, of which the others are not read."""
+        return self._decoded(name, self.raw(name)[first : first + count])
+
+    def _decoded(self, name: str, raw: np.ndarray) -> np.ndarray:
+        kind = self.type(name)
+        if kind in _DENSE:
+            return raw.view(_DENSE[kind])
+        if kind == "bf16":
+            return widen(raw.view("<u2"))
+        if kind.lower() not in DTYPES:
+            raise unsupported(self.path, name, kind)
+        return dequantize(raw, kind.lower())
 
     def upload(self, name: str, device: Device | None = None) -> Tensor:
         """A tensor on a device in the type that it has in the file, quantised ones too."""

@@ -109,8 +109,13 @@ class SafetensorsFile:
         return axes
 
     def array(self, name: str) -> np.ndarray | HostArray:
-        """A tensor, mapped; bfloat16 as the halves that a HostArray holds."""
+        """A tensor, mapped where it is aligned; bfloat16 as the halves that a HostArray holds."""
         return self._array(name, self.shape(name))
+
+    def rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray | HostArray:
+        """Some rows of a matrix, of which the others are not read. transposed: of the file's columns."""
+        whole = self._mapped(name, self.shape(name))
+        return self._aligned(name, (whole.T if transposed else whole)[first : first + count])
 
     def scalar(self, name: str) -> np.ndarray | HostArray:
         """A tensor without axes, as one of one element."""
@@ -121,14 +126,24 @@ class SafetensorsFile:
         return self._array(name, (1,))
 
     def _array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | HostArray:
+        return self._aligned(name, self._mapped(name, shape))
+
+    def _mapped(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """In the bytes of the file, which may lie anywhere."""
         kind = self._entries[name].get("dtype")
         if not isinstance(kind, str) or kind not in _TYPES:
-            raise UnsupportedError(f"{self.path}: {name}: dtype {shown(kind)} is not supported")
+            raise UnsupportedError(
+                f"{self.path}: {name}: dtype {shown(kind)} is not supported: save it as one of"
+                f" {', '.join(_TYPES)}"
+            )
         dtype = np.dtype(_TYPES[kind])
         count = math.prod(shape)
-        begin, end = self._range(name, count, dtype.itemsize)
-        array = np.frombuffer(bytes(self._bytes[begin:end]), dtype).reshape(shape)
-        return HostArray(array, "bf16") if kind == "BF16" else array
+        begin, _ = self._range(name, count, dtype.itemsize)
+        return np.frombuffer(self._bytes, dtype, count, begin).reshape(shape)
+
+    def _aligned(self, name: str, array: np.ndarray) -> np.ndarray | HostArray:
+        array = np.require(array, requirements="A")
+        return HostArray(array, "bf16") if self._entries[name]["dtype"] == "BF16" else array
 
 
 def _are_numbers(values: Any) -> bool:

@@ -102,7 +102,7 @@ class _Query:
         width = sizes.width
         self.sizes = sizes
         self.probe = weights.table(f"{at}probe", 1, width).reshape(width)
-        matrix = weights.matrix(f"{at}attention.in_proj_weight", 3 * width, width)
+        matrix = weights.matrix(f"{at}attention.in_proj_weight", 3 * width, width, product=True)
         bias = weights.vector(f"{at}attention.in_proj_bias", 3 * width)
         parts = ((0, width), (width, 2 * width))
         self.q, self.kv = (Linear(matrix.slice(0, *x), bias.slice(0, *x)) for x in parts)
@@ -175,7 +175,7 @@ class Clip:
         self.pad = None if family.pad is None else keys.get("pad_token_id", int, family.pad)
         self.text = text
         self.words = weights.matrix(
-            f"{at}embeddings.token_embedding.weight", self.n_token, sizes.width
+            f"{at}embeddings.token_embedding.weight", self.n_token, sizes.width, product=True
         )
         self.word_positions = weights.matrix(
             f"{at}embeddings.position_embedding.weight", self.max_length, sizes.width

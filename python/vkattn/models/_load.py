@@ -21,6 +21,7 @@ from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
 from ._gguf_rows import ARCHITECTURES, design_of_gguf
 from ._pooling import model_folder, pooling_of
+from ._quantize import check_quantize
 from ._seq2seq import Seq2Seq, has_decoder
 from ._seq2seq_rows import FAMILIES as SEQ2SEQ
 from ._source import FolderWeights, GGUFWeights, Keys
@@ -84,20 +85,26 @@ _INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
 
 
 def load(
-    path: str | os.PathLike[str], *, device: Device | None = None, dtype: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    device: Device | None = None,
+    dtype: str | None = None,
+    quantize: str | None = None,
 ) -> Model:
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
-    stay as they are, as do those of 4 bits by GPTQ and AWQ. On a terminal a bar on stderr shows how
-    far loading is.
+    stay as they are, as do those of 4 bits by GPTQ and AWQ. quantize: "q8_0", "q4_0", "q4_K", "q6_K" or
+    another type of `vkattn.quantize`, for a folder or file of floats: its matrices become blocks of
+    that type. On a terminal a bar on stderr shows how far loading is.
     """
     place = os.fsdecode(path)
+    quantize = check_quantize(quantize)
     if os.path.isdir(place):
-        return _load_folder(place, pick_device(device), dtype)
+        return _load_folder(place, pick_device(device), dtype, quantize)
     if dtype is not None:
         raise InvalidError("dtype: the weights of a GGUF file stay as they are")
-    return _load_gguf(GGUF(place), pick_device(device))
+    return _load_gguf(GGUF(place), pick_device(device), quantize)
 
 
 def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
@@ -107,7 +114,7 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
+def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str | None) -> Model:
     whole, folder = folder, model_folder(folder)
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
@@ -130,7 +137,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     design = design_of_config(keys, kind) if kind in FAMILIES else None
-    weights = FolderWeights(folder, device, dtype, quantization)
+    weights = FolderWeights(folder, device, dtype, quantization, quantize)
     model: Model
     try:
         if design:
@@ -157,7 +164,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     return model
 
 
-def _load_gguf(file: GGUF, device: Device) -> Decoder:
+def _load_gguf(file: GGUF, device: Device, quantize: str | None) -> Decoder:
     keys = Keys(file.metadata, file.path)
     kind = keys.get("general.architecture", str)
     if kind not in ARCHITECTURES:
@@ -167,7 +174,7 @@ def _load_gguf(file: GGUF, device: Device) -> Decoder:
         )
     if "token_embd.weight" not in file.names:
         raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
-    weights = GGUFWeights(file, device)
+    weights = GGUFWeights(file, device, quantize)
     design = design_of_gguf(keys, kind, file, weights)
     unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
     if unknown:

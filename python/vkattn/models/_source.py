@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any, Callable, Iterator, Sequence, Union
 
 import numpy as np
@@ -16,6 +17,7 @@ from .._gguf import GGUF, unsupported
 from .._int4 import Blocks, int4_parts, packing_beside, read_int4
 from .._safetensors import SafetensorsFile, _file_name, whole_or_index
 from ._graph import Linear
+from ._quantize import HEADS, encode, kind_of
 
 Host = Union[HostArray, Blocks]
 
@@ -54,8 +56,12 @@ class Weights:
 
     path: str
 
-    def __init__(self, device: Device, names: set[str], total: int) -> None:
+    def __init__(
+        self, device: Device, names: set[str], total: int, quantize: str | None = None
+    ) -> None:
         self.device = device
+        self.quantize = quantize
+        self._heads = set(HEADS)  # matrices that give logits
         self.left = set(names)
         self.names = frozenset(names)
         self.unused: list[str] = []
@@ -81,6 +87,10 @@ class Weights:
     def rank(self, name: str) -> int:
         return len(self._shape(name))
 
+    def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
+        """Some rows of what `_host` gives, as float32."""
+        raise NotImplementedError
+
     def _take(self, name: str, shape: tuple[int, ...]) -> None:
         if name not in self.names:
             raise InvalidError(f"{self.path}: there is no tensor {name}")
@@ -92,9 +102,17 @@ class Weights:
             self.progress.add(self._size(name))
         self.left.discard(name)
 
-    def _matrix(self, name: str, rows: int, columns: int, transposed: bool = False) -> Host:
+    def _matrix(
+        self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
+    ) -> Host:
+        """product: rows are multiplied by it or looked up in it, so that `quantize` applies."""
         self._take(name, (columns, rows) if transposed else (rows, columns))
-        return self._host(name, transposed)
+        is_head = name in self._heads
+        kind = kind_of(columns, self.quantize, is_head) if product or is_head else None
+        if not kind:
+            return self._host(name, transposed)
+        part = partial(self._rows, name, transposed=transposed)
+        return encode(f"{self.path}: {name}", rows, columns, kind, part)
 
     def _vector(self, name: str, size: int) -> np.ndarray:
         self._take(name, (size,))
@@ -110,9 +128,18 @@ class Weights:
             first += count
         return tensor
 
-    def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
+    def matrix(
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        *,
+        transposed: bool = False,
+        product: bool = False,
+    ) -> Tensor:
         """[rows][columns]; transposed: the file has it the other way round."""
-        return self._upload([self._matrix(name, rows, columns, transposed)], (rows, columns))
+        part = self._matrix(name, rows, columns, transposed, product)
+        return self._upload([part], (rows, columns))
 
     def embedding(self, names: Sequence[str], rows: int, columns: int) -> Tensor:
         """A matrix that several names share: a file has it by one of them at least, and by others as
@@ -124,7 +151,9 @@ class Weights:
                     f"{self.path}: {other} has other numbers than {name}, to which"
                     " tie_word_embeddings ties it"
                 )
-        return self.matrix(name, rows, columns)
+        if not self._heads.isdisjoint(names):
+            self._heads.add(name)
+        return self.matrix(name, rows, columns, product=True)
 
     def is_copy(self, name: str, of: str) -> bool:
         if self._shape(name) != self._shape(of):
@@ -140,7 +169,9 @@ class Weights:
         bias: bool = True,
         transposed: bool = False,
     ) -> Linear:
-        weight = self.matrix(f"{name}.weight", rows, columns, transposed=transposed)
+        weight = self.matrix(
+            f"{name}.weight", rows, columns, transposed=transposed, product=True
+        )
         return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
 
     def linears(
@@ -249,7 +280,12 @@ class FolderWeights(Weights):
     """Those of model.safetensors, or else of the files that model.safetensors.index.json names."""
 
     def __init__(
-        self, folder: str, device: Device, dtype: str | None, quantization: Any = None
+        self,
+        folder: str,
+        device: Device,
+        dtype: str | None,
+        quantization: Any = None,
+        quantize: str | None = None,
     ) -> None:
         """quantization: the quantization_config of config.json."""
         if dtype is not None and dtype not in FLOATS:
@@ -262,7 +298,9 @@ class FolderWeights(Weights):
         if quantization is not None or any(name.endswith("qweight") for name in names):
             where = os.path.join(folder, "config.json")
             self._packing = packing_beside(folder, quantization, where)
-        super().__init__(device, names, sum(self._size(name) for name in names))
+            if quantize:
+                raise InvalidError(f"{folder}: quantize: its weights are quantised already")
+        super().__init__(device, names, sum(self._size(name) for name in names), quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._files[name].shape(name))
@@ -277,11 +315,17 @@ class FolderWeights(Weights):
             host = HostArray(np.ascontiguousarray(turned), host.dtype)
         return host
 
-    def _matrix(self, name: str, rows: int, columns: int, transposed: bool = False) -> Host:
+    def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
+        part = self._files[name].rows(name, first, count, transposed)
+        return host_array(part, name, "f32").data
+
+    def _matrix(
+        self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
+    ) -> Host:
         """Reads GPTQ and AWQ as blocks, whose rows are outputs in every family."""
         part = name[: -len("weight")]
         if name in self.names or f"{part}qweight" not in self.names or not self._packing:
-            return super()._matrix(name, rows, columns, transposed)
+            return super()._matrix(name, rows, columns, transposed, product)
         for taken in int4_parts(part, self.names):
             if taken in self.left:
                 self.progress.add(self._size(taken))
@@ -357,16 +401,26 @@ def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
 class GGUFWeights(Weights):
     """In the types of the file, quantised ones too."""
 
-    def __init__(self, file: GGUF, device: Device) -> None:
+    def __init__(self, file: GGUF, device: Device, quantize: str | None = None) -> None:
         self.path = file.path
         self.file = file
-        super().__init__(device, set(file.names), sum(self._size(name) for name in file.names))
+        total = sum(self._size(name) for name in file.names)
+        super().__init__(device, set(file.names), total, quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self.file.shape(name)
 
     def _size(self, name: str) -> int:
         return int(self.file.raw(name).size)
+
+    def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
+        assert not transposed
+        if self.file.type(name) not in FLOATS:
+            raise InvalidError(
+                f"{self.path}: quantize: {name} is {self.file.type(name)} already; expected a file of"
+                " floats"
+            )
+        return np.ascontiguousarray(self.file.rows(name, first, count), np.float32)
 
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
