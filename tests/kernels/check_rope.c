@@ -104,10 +104,10 @@ static enum vka_status fill(struct check *c, struct rope_case *t)
     return status;
 }
 
-/* The kernel writes to scratch: a plan that already holds a larger one, filled with noise, shows
- * what lies behind it. The result is copied to t->to. */
+/* The kernel writes to scratch: a plan that already holds a larger one, which compare_runs fills,
+ * shows what lies behind it. The result is copied to t->to. */
 static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
-                           struct vka_tensor *scratch, const uint8_t *noise)
+                           struct vka_tensor *scratch)
 {
     const uint32_t size[4] = {1, 1, 1, (uint32_t)t->from.count + SURPLUS};
     struct plan_mark mark;
@@ -115,8 +115,6 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
     enum vka_status status = plan_begin(plan, __func__, &mark);
     if (status == VKA_OK)
         status = plan_end(plan, &mark, plan_scratch(plan, VKA_F32, size, scratch));
-    if (status == VKA_OK)
-        status = vka_tensor_write(scratch, noise, vka_tensor_size(scratch));
     if (status == VKA_OK)
         status = plan_begin(plan, __func__, &mark);
     if (status != VKA_OK)
@@ -137,19 +135,19 @@ static void run_case(struct check *c, enum vka_dtype type, bool norm, struct rop
     struct vka_tensor scratch;
     enum vka_status status = create(c, type, norm, t);
     size_t used = t->from.count * sizeof(float), size = used + SURPLUS * sizeof(float);
-    uint8_t *noise = malloc(size), *got = malloc(size);
+    uint8_t *got = malloc(size);
     if (status == VKA_OK)
-        status = noise && got ? fill(c, t) : VKA_OUT_OF_HOST_MEMORY;
+        status = got ? fill(c, t) : VKA_OUT_OF_HOST_MEMORY;
     print_case(t, text);
-    for (size_t i = 0; i < size && noise; i++)
-        noise[i] = (uint8_t)rng_next(&c->rng);
     if (status == VKA_OK)
         status = vka_plan_create(c->device, NULL, &plan);
     if (status == VKA_OK)
-        status = add(plan, t, &scratch, noise);
+        status = add(plan, t, &scratch);
     check_plan(c, plan, status, &t->to, t->want, compare_limit(VKA_F32), text);
-    if (status == VKA_OK && (vka_tensor_read(&scratch, got, size) != VKA_OK ||
-                             memcmp(got + used, noise + used, size - used) != 0))
+    bool whole = status != VKA_OK || vka_tensor_read(&scratch, got, size) == VKA_OK;
+    for (size_t i = used; i < size && status == VKA_OK && whole; i++)
+        whole = got[i] == SECOND_SOIL;
+    if (!whole)
         check_fail(c, text, "what lies behind the output was overwritten");
     vka_plan_destroy(&plan);
     operand_destroy(&t->from);
@@ -157,7 +155,6 @@ static void run_case(struct check *c, enum vka_dtype type, bool norm, struct rop
     operand_destroy(&t->norm);
     operand_destroy(&t->offset);
     free(t->want);
-    free(noise);
     free(got);
 }
 

@@ -28,8 +28,12 @@ double compare_product_limit(const struct vka_plan *plan, enum vka_dtype dtype, 
  * worst. */
 double compare_rows(const double *got, const double *want, size_t rows, size_t width, size_t *row);
 
+#define SECOND_SOIL 0x76 /* 1.2e33 in float32, 2.7e4 in float16, 1.2e33 in bfloat16 */
+
 /* Runs the plan twice on fresh noise in the outputs and reads them. False, and the reason in why,
- * where a call fails, a canary is touched or the two runs differ in a bit. */
+ * where a call fails, a canary is touched or the two runs differ in a bit. Each byte of the plan's
+ * scratch memory but for its constants is 0xff before the first run, which is NaN in all types, and
+ * SECOND_SOIL before the second. */
 bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
                   size_t n, struct rng *rng, char why[WHY]);
 
