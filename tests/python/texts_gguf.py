@@ -1,0 +1,285 @@
+"""Vocabularies for test_models_gguf_text.py: trained on generated text in many scripts, written as
+GGUF, and what the tokenizers that they were trained with make of lines.
+
+    python texts_gguf.py --write
+
+keeps small ones in texts_gguf.json; it needs the packages tokenizers, sentencepiece, protobuf.
+"""
+
+import io
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+from test_gguf import build, key
+from test_models_gguf import ARRAY, F32, number, texts
+
+BOOL, U8, I32 = 7, 0, 5
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+STORED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "texts_gguf.json")
+
+# First and last letters of 20 scripts.
+SCRIPTS = {
+    "latin": "az",
+    "capitals": "AZ",
+    "accents": "\u00e0\u00f6",
+    "greek": "\u03b1\u03c9",
+    "cyrillic": "\u0430\u044f",
+    "armenian": "\u0561\u0586",
+    "hebrew": "\u05d0\u05ea",
+    "arabic": "\u0627\u064a",
+    "devanagari": "\u0905\u094d",
+    "bengali": "\u0995\u09b9",
+    "tamil": "\u0b95\u0bb9",
+    "thai": "\u0e01\u0e3a",
+    "tibetan": "\u0f40\u0f69",
+    "amharic": "\u1200\u1240",
+    "hiragana": "\u3041\u3090",
+    "katakana": "\u30a1\u30f0",
+    "han": "\u4e00\u4e60",
+    "hangul": "\uac00\uac60",
+    "symbols": "\u2190\u21ff",
+    "emoji": "\U0001f600\U0001f640",
+}
+MARKS = [*("", "", "", ",", ".", "!", "'s", "'LL", " - ", "...", "(x)", "\t", "  ")]
+MARKS += ["\n", "\r\n", "$", "/"]
+DIGITS = ["7", "42", "1234567", "\u0663\u0664\u0665", "\u00bd", "3.14", "2026-11-27", "10\u00b2"]
+
+
+def lines(rng, count, scripts=SCRIPTS):
+    """Words that come again and again, with digits, marks and spaces; a script a line."""
+    names = list(scripts)
+    words = {
+        name: [
+            "".join(chr(c) for c in rng.integers(*map(ord, scripts[name]), rng.integers(1, 8)))
+            for _ in range(60)
+        ]
+        for name in names
+    }
+    made = []
+    for i in range(count):
+        name, line = names[i % len(names)], []
+        for _ in range(rng.integers(3, 12)):
+            word = str(rng.choice(DIGITS if rng.random() < 0.15 else words[name]))
+            line.append(word.capitalize() if rng.random() < 0.2 else word)
+            line.append(str(rng.choice(MARKS)) + " " * int(rng.choice([0, 1, 1, 1, 2, 5])))
+        made.append("".join(line))
+    return made
+
+
+def write(path, keys):
+    """A file without tensors. keys: values below tokenizer.ggml, lists of str, of whole numbers
+    (i32) or of floats, bytes."""
+    entries = []
+    for name, value in keys.items():
+        name = f"tokenizer.ggml.{name}"
+        if isinstance(value, bool):
+            entries.append(key(name, BOOL, bytes([value])))
+        elif isinstance(value, bytes):
+            entries.append(key(name, ARRAY, struct.pack("<IQ", U8, len(value)) + value))
+        elif not isinstance(value, list):
+            entries.append(number(name, value))
+        elif isinstance(value[0], str):
+            entries.append(texts(name, value))
+        else:
+            code, kind = ("f", F32) if isinstance(value[0], float) else ("i", I32)
+            head = struct.pack("<IQ", kind, len(value))
+            entries.append(key(name, ARRAY, head + struct.pack(f"<{len(value)}{code}", *value)))
+    path.write_bytes(build(keys=entries))
+    return path
+
+
+# ---- What tokenizers are trained with -----------------------------------------------------------
+
+_TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_PIECE = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_PUNCT = r" ?[^\s\p{L}\p{N}]+"
+_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_UP, _LOW = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASES = [rf"[^\r\n\p{{L}}\p{{N}}]?{_UP}*{_LOW}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UP}+{_LOW}*"]
+
+
+def _pres(tokenizers, name):
+    """The steps of the pre-tokenizer as the models' own files have it."""
+    pres = tokenizers.pre_tokenizers
+
+    def split(*patterns):
+        return [pres.Split(tokenizers.Regex(p), "isolated") for p in patterns]
+
+    gpt2 = pres.ByteLevel(add_prefix_space=False)
+    as_bytes = pres.ByteLevel(add_prefix_space=False, use_regex=False)
+    threes = _TAIL.join((rf"{_SHORT}|{_PIECE}|\p{{N}}{{1,3}}|{_PUNCT}[\r\n]*", ""))
+    ones = _TAIL.join((rf"{_SHORT}|{_PIECE}|\p{{N}}|{_PUNCT}[\r\n]*", ""))
+    rest = rf"{_PUNCT}[\r\n/]*{_TAIL}"
+    omni = "|".join((*(f"{c}{_SHORT}?" for c in _CASES), r"\p{N}{1,3}", rest))
+    tekken = "|".join((*_CASES, r"\p{N}", rest))
+    cased = r"\s?[[\p{Lu}\p{Ll}\p{Lt}]&&[^\u0560-\u0588\u10d0-\u10ff]]+"  # but of two scripts
+    v3 = (
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        r"| ?[\p{P}\p{S}]+[\r\n]*" + _TAIL
+    )
+    return {
+        "gpt-2": [gpt2],
+        "smollm": [pres.Digits(individual_digits=True), gpt2],
+        "starcoder": [pres.Digits(individual_digits=True), gpt2],
+        "llama-bpe": [*split(threes), as_bytes],
+        "qwen2": [*split(ones), as_bytes],
+        "gpt-4o": [*split(omni), as_bytes],
+        "tekken": [*split(tekken), as_bytes],
+        "deepseek-v3": [
+            *split(r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", v3),
+            as_bytes,
+        ],
+        "deepseek-llm": [
+            *split("[\r\n]", cased),
+            *split(r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"),
+            *split(r"\s+$", r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
+            pres.Digits(individual_digits=True),
+            as_bytes,
+        ],
+        "default": [
+            *split(r"[\p{P}\$\+<=>\^~\|]+"),
+            *split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"),
+            *split(r"\p{N}+", "[0-9][0-9][0-9]"),
+            as_bytes,
+        ],
+    }[name]
+
+
+SPECIAL = ["<|begin|>", "<|end|>"]
+PRES = ["gpt-2", "smollm", "starcoder", "llama-bpe", "qwen2", "gpt-4o", "tekken", "default"]
+PRES += ["deepseek-v3", "deepseek-llm"]
+
+
+def trained_bpe(tokenizers, pre, corpus, size):
+    """A byte-level BPE, and the keys of its GGUF file."""
+    whole = pre in ("llama-bpe", "tekken")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=whole))
+    if pre == "qwen2":
+        made.normalizer = tokenizers.normalizers.NFC()
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(_pres(tokenizers, pre))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator(
+        corpus,
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=SPECIAL,
+            show_progress=False,
+            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    model = json.loads(made.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    types = [CONTROL if t in SPECIAL else NORMAL for t in tokens]
+    keys = {"model": "gpt2", "pre": pre, "tokens": tokens, "token_type": types}
+    keys["merges"] = [" ".join(pair) for pair in model["merges"]]
+    return made, {**keys, "add_bos_token": False}
+
+
+def trained_wordpiece(tokenizers, lowercase, corpus, size):
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made.train_from_iterator(
+        corpus,
+        tokenizers.trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False
+        ),
+    )
+    made.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.decoder = tokenizers.decoders.WordPiece()
+    vocab = made.get_vocab()
+    plain = sorted(vocab, key=vocab.get)
+    tokens = [  # GGUF marks the begin of a word
+        t if t in special else t[2:] if t.startswith("##") else "\u2581" + t for t in plain
+    ]
+    types = [CONTROL if t in special else NORMAL for t in plain]
+    keys = {"model": "bert", "tokens": tokens, "token_type": types, "unknown_token_id": 1}
+    return made, {**keys, "cls_token_id": 2, "seperator_token_id": 3}
+
+
+def trained_sentencepiece(sentencepiece, kind, corpus, size, **options):
+    """kind: "bpe" or "unigram"; the processor, and the keys."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus),
+        model_writer=model,
+        vocab_size=size,
+        model_type=kind,
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    keys = {
+        "model": "llama" if kind == "bpe" else "t5",
+        "tokens": [piece.piece for piece in proto.pieces],
+        "scores": [float(piece.score) for piece in proto.pieces],
+        "token_type": [int(piece.type) for piece in proto.pieces],
+        "unknown_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "add_space_prefix": bool(proto.normalizer_spec.add_dummy_prefix),
+    }
+    if kind == "unigram":
+        keys["precompiled_charsmap"] = proto.normalizer_spec.precompiled_charsmap
+        keys["remove_extra_whitespaces"] = proto.normalizer_spec.remove_extra_whitespaces
+    return processor, keys
+
+
+LLAMA = {
+    "byte_fallback": True,
+    "split_digits": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,
+}
+
+
+def main():
+    import sentencepiece
+    import tokenizers
+
+    rng = np.random.default_rng(5)
+    some = {name: SCRIPTS[name] for name in ("latin", "greek", "emoji")}
+    corpus, shown = lines(rng, 400, some), lines(rng, 12)
+    stored = []
+    for keys, encode in (
+        *(
+            (keys, lambda x, made=made: made.encode(x).ids)
+            for made, keys in [
+                trained_bpe(tokenizers, "llama-bpe", corpus, 300),
+                trained_bpe(tokenizers, "deepseek-llm", corpus, 300),
+                trained_wordpiece(tokenizers, True, corpus, 200),
+            ]
+        ),
+        *(
+            (keys, processor.encode)
+            for processor, keys in [
+                trained_sentencepiece(sentencepiece, "bpe", corpus, 620, **LLAMA),
+                trained_sentencepiece(
+                    sentencepiece, "unigram", corpus, 300, normalization_rule_name="identity"
+                ),
+            ]
+        ),
+    ):
+        keys = {k: list(v) if isinstance(v, bytes) else v for k, v in keys.items()}
+        if keys["model"] == "llama":
+            keys["add_bos_token"] = False
+        cases = [[x, encode(x) + ([2] if keys["model"] == "t5" else [])] for x in shown]
+        stored.append({"keys": keys, "lines": cases})
+    with open(STORED, "w", encoding="ascii") as file:
+        file.write("[\n" + ",\n".join(json.dumps(x) for x in stored) + "\n]\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    main()
