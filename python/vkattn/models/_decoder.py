@@ -3,7 +3,7 @@ sequence, over a cache whose sequences start and stop by themselves."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .._cache import Cache
 from .._device import Device, Tensor
 from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
+from ._chat import Messages
 from ._graph import TIMEOUT, Graph
 from ._text import Text, TextStream, check_texts
 
@@ -84,6 +85,22 @@ class Decoder:
         left = text.finish()
         if left:
             yield left
+
+    def chat_ids(self, messages: Messages, **variables: Any) -> list[int]:
+        """The ids of the prompt that the model's chat template makes of messages, dicts with role
+        and content. variables: what the template asks for besides, such as tools."""
+        return self.text.encode(self.text.chat(messages, variables), ends=False)
+
+    def chat(
+        self,
+        messages: Messages,
+        n: int,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """As `stream`, of what answers messages, by the model's chat template (package jinja2)."""
+        return self.stream(self.chat_ids(messages, **(variables or {})), n, **options)
 
     def generate(self, prompt: Prompt, n: int, **options: Any) -> Iterator[int]:
         """Yields up to n ids that continue a prompt, a text or ids, as they are computed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .._config import shown
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._numbers import whole
+from ._chat import Messages, template_of
 from ._gguf_text import CONTROL, USER_DEFINED, token_types, tokenizer_of_gguf
 
 # Control tokens that end a text or a turn, as models of these families write them.
@@ -54,10 +55,15 @@ class Text:
                 self._made.enable_truncation(self.most)
         return self._made
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, ends: bool = True) -> list[int]:
+        """ends: with the ids that the file has before and behind a text."""
         if not isinstance(text, str):
             raise TypeError(f"text: expected a str, got {type(text).__name__}")
-        return list(self._tokenizer().encode(text).ids)
+        return list(self._tokenizer().encode(text, add_special_tokens=ends).ids)
+
+    def chat(self, messages: Messages, variables: Mapping[str, Any]) -> str:
+        """The prompt that the model's template makes of messages."""
+        return template_of(self.where).render(messages, variables)
 
     def decode(self, ids: list[int]) -> str:
         return str(self._tokenizer().decode(ids))
