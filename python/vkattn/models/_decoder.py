@@ -13,6 +13,7 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._chat import Messages
 from ._graph import TIMEOUT, Graph
+from ._session import ChatSession, Shared
 from ._text import Text, TextStream, check_texts
 
 CHUNK = 32  # ids of a prompt that a run takes
@@ -77,14 +78,7 @@ class Decoder:
     def stream(self, prompt: Prompt, n: int, **options: Any) -> Iterator[str]:
         """As `generate`, in pieces of text: characters are whole, and spaces are where they are in
         the whole text."""
-        text = self.decode_stream()
-        for token in self.generate(prompt, n, **options):
-            piece = text.push(token)
-            if piece:
-                yield piece
-        left = text.finish()
-        if left:
-            yield left
+        return self.decode_stream().pieces(self.generate(prompt, n, **options))
 
     def chat_ids(self, messages: Messages, **variables: Any) -> list[int]:
         """The ids of the prompt that the model's chat template makes of messages, dicts with role
@@ -101,6 +95,29 @@ class Decoder:
     ) -> Iterator[str]:
         """As `stream`, of what answers messages, by the model's chat template (package jinja2)."""
         return self.stream(self.chat_ids(messages, **(variables or {})), n, **options)
+
+    def session(
+        self,
+        capacity: int | None = None,
+        *,
+        forks: int = 0,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float | None = None,
+        min_p: float = 0.0,
+        kv_dtype: str = "f32",
+    ) -> ChatSession:
+        """Keeps the cache and the plans from one prompt to the next. capacity: ids of all turns;
+        2,048, or fewer if the model has positions for fewer. forks: how many may be open beside
+        it."""
+        most = self.max_length
+        size = min(2048, most or 2048) if capacity is None else whole(capacity, "capacity", 1)
+        if most is not None and size > most:
+            raise InvalidError(f"capacity: the model has {most} positions, got {size}")
+        sampling = Sampling(temperature, top_k, top_p, min_p)
+        batch = 1 + whole(forks, "forks")
+        plans = Session(self, batch, size, min(CHUNK, size), sampling, kv_dtype)
+        return ChatSession(self, Shared(plans), size)
 
     def generate(self, prompt: Prompt, n: int, **options: Any) -> Iterator[int]:
         """Yields up to n ids that continue a prompt, a text or ids, as they are computed.

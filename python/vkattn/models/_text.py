@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -102,6 +102,16 @@ class TextStream:
     def push(self, token: int) -> str:
         self._ids.append(whole(token, "token"))
         return self._take(False)
+
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        """The text of ids, each piece as soon as it is whole."""
+        for token in tokens:
+            piece = self.push(token)
+            if piece:
+                yield piece
+        left = self.finish()
+        if left:
+            yield left
 
     def finish(self) -> str:
         left = self._take(True)
