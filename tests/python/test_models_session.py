@@ -1,5 +1,7 @@
 """Sessions: turns that keep the cache, forks, and what they refuse."""
 
+import models_oracle as tiny
+import numpy as np
 import pytest
 import test_models_text as small
 from test_models_chat import CHATML, REASON, TOKENIZERS
@@ -134,3 +136,28 @@ def test_chat_in_turns(load, rows):
         rows()
         assert len(list(session.generate(model.chat_ids(messages), 1, stop=()))) == 1
         assert 0 < rows() < len(model.chat_ids(messages)) and kept
+
+
+def matrices_of_bert():
+    return tiny.matrices(np.random.default_rng(1), tiny.bert_shapes(tiny.BERT))
+
+
+def test_command(load, capsys, tmp_path):
+    """python -m vkattn.models FILE "prompt"."""
+    from vkattn.models.__main__ import main
+
+    assert main([str(tmp_path / "none.gguf"), "a"]) == 1
+    assert "vkattn.models: " in capsys.readouterr().err
+    folder = tiny.write_folder(tmp_path / "bert", tiny.BERT, matrices_of_bert())
+    assert main([str(folder), "a"]) == 1
+    assert "its class, Encoder, continues no prompts" in capsys.readouterr().err
+    pytest.importorskip("tokenizers", reason=TOKENIZERS)
+    model = load()
+    path = model.text.where.path
+    assert main([path, "the th", "-n", "9"]) == 0
+    assert capsys.readouterr().out == "".join(model.stream("the th", 9)) + "\n"
+    drawn = {"temperature": 0.8, "seed": 3}
+    assert main([path, "the th", "-n", "9", "--temperature", "0.8", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == "".join(model.stream("the th", 9, **drawn)) + "\n"
+    assert main([path, "a", "--chat"]) == 1
+    assert "there is no tokenizer.chat_template; give a prompt" in capsys.readouterr().err
