@@ -5,7 +5,10 @@ numpy has no bfloat16. A dense bf16 array is kept as uint16 here, the upper halv
 
 from __future__ import annotations
 
+import os
 import reprlib
+import sys
+import warnings
 from typing import Any, NamedTuple, Sequence, Union
 
 import numpy as np
@@ -30,6 +33,27 @@ STORED: dict[str, np.dtype] = {
 }
 FLOATS = ("f32", "f16", "bf16")
 _NAMES = {STORED[name]: name for name in ("f32", "f16", "i32", "bool")}
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def warn(sentence: str) -> None:
+    """A UserWarning at the line that called this package."""
+    level = 1
+    while sys._getframe(level - 1).f_code.co_filename.startswith(_PACKAGE):
+        level += 1
+    warnings.warn(sentence, UserWarning, stacklevel=level)
+
+
+def warn_of_gradient(array: Any, what: str) -> None:
+    """Warns where a tensor of PyTorch would learn nothing, as numpy arrays carry no gradients."""
+    torch = sys.modules.get("torch")
+    if getattr(array, "requires_grad", False) and (torch is None or torch.is_grad_enabled()):
+        warn(
+            f"{what}: it requires a gradient, which does not pass through here: vkattn.torch has"
+            f" functions that PyTorch trains through; {what}.detach() says that none is wanted"
+        )
 
 
 class HostArray(NamedTuple):

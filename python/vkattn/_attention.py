@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._arrays import FLOATS, Array, HostArray, host_array, host_integers
+from ._arrays import FLOATS, Array, HostArray, host_array, host_integers, warn_of_gradient
 from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError
 from ._numbers import flag
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def float_array(array: Array, what: str, dtype: str | None, ranks: tuple[int, ...]) -> HostArray:
+    warn_of_gradient(array, what)
     host = host_array(array, what, dtype, empty=True)
     if host.dtype not in FLOATS:
         raise InvalidError(f"{what}: expected {', '.join(FLOATS)}, got {host.dtype}")

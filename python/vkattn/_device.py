@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -96,6 +98,8 @@ class Device:
         if status:
             raise error_of(status, receiver.error)
         self.info: DeviceInfo = info_of(lib.vka_device_properties(core.box[0]))
+        self._key = f"{self.info.name}#{next(_numbers)}"  # see device_of
+        _living[self._key] = self
 
     def __repr__(self) -> str:
         return f"<vkattn.Device {self.info.name!r}{', closed' if self.closed else ''}>"
@@ -107,7 +111,7 @@ class Device:
         return self
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Device cannot be pickled: leave it out, and set one where it is loaded")
+        return device_of, (self._key,)
 
     def __enter__(self) -> Device:
         return self
@@ -249,6 +253,28 @@ def default_device() -> Device:
         return _default
 
     return run_locked(_default_lock, pick)
+
+
+# Devices by their keys, the name and a number, and those that were opened by a name alone.
+_numbers = itertools.count(1)
+_living: weakref.WeakValueDictionary[str, Device] = weakref.WeakValueDictionary()
+_opened: dict[str, Device] = {}
+
+
+def device_of(key: str) -> Device:
+    """The device of a key or of a part of a name: an open one, or one that is opened for it; of ""
+    the default. Pickles and exported graphs, which hold keys, so find theirs in another process."""
+    if not key:
+        return default_device()
+    found = _living.get(key)
+    if found is not None and not found.closed:
+        return found
+    name = key.rpartition("#")[0] or key
+    for other in list(_living.values()):
+        if name.lower() in other.info.name.lower() and not other.closed:
+            return other
+    _opened[name] = Device(name)
+    return _opened[name]
 
 
 def pick_device(device: Device | None) -> Device:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import FLOATS, HostArray, any_array, host_array, widen
+from ._arrays import FLOATS, HostArray, any_array, host_array, warn, widen
 from ._device import Tensor
 from ._errors import InvalidError
 
 _BF16_MINUS_INFINITY = np.uint16(0xFF80)
-_PACKAGE = os.path.dirname(__file__) + os.sep
 _warned = False
 
 
@@ -113,13 +109,8 @@ def _warn_of_padding(shape: tuple[int, ...], sizes: Sizes) -> None:
     if _warned or len(shape) != 2 or not 1 < shape[0] == sizes.n_q == sizes.batch:
         return
     _warned = True
-    level = 1
-    while sys._getframe(level - 1).f_code.co_filename.startswith(_PACKAGE):
-        level += 1
-    warnings.warn(
+    warn(
         f"mask: {list(shape)} is taken for [n_q][n_kv], and batch is {sizes.batch} too; a padding"
         " mask [batch][n_kv] is key_padding_mask=, where True hides; [1][1][n_q][n_kv] cannot be"
-        " mistaken",
-        UserWarning,
-        stacklevel=level,
+        " mistaken"
     )

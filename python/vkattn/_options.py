@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Callable, TypedDict, Union
 
 from ._abi import enum_names, ffi, lib
-from ._arrays import Array, host_array, host_integers
+from ._arrays import Array, host_array, host_integers, warn_of_gradient
 from ._core import check_child
 from ._device import Device, Tensor
 from ._errors import InvalidError
@@ -152,6 +152,8 @@ class Prepared:
     ) -> None:
         check_options(given)
         given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            warn_of_gradient(value, name)
         if "mask" in given or "key_padding_mask" in given:
             padding = given.pop("key_padding_mask", None)
             given["mask"] = mask_of(given.get("mask"), padding, sizes())

@@ -5,280 +5,247 @@
     y = vkattn.torch.attention(q, k, v, causal=True)
     y.sum().backward()
 
+    with vkattn.torch.sdpa():       # models that call F.scaled_dot_product_attention
+        y = model(x)
+
 float32, float16 and bfloat16; gradients have the types of what they belong to, and the same bits in
 each run. `MultiheadAttention` stands in for PyTorch's module of that name, its weights included.
-torch.compile leaves these functions out of its graphs, and vkattn's own functions on arrays too.
+All are custom operators of PyTorch (2.5 or later): torch.compile(fullgraph=True) and torch.export
+keep them, forward and backward; under torch.autocast they take its type. device: a `vkattn.Device`,
+or a part of a device's name. torch.compile leaves vkattn's functions on arrays out of its graphs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, Iterator, Union
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from ._arrays import host_array
-from ._attention import attention as host_attention
-from ._attention import upload
-from ._device import Device, Tensor, pick_device
+from . import _torch_ops as ops
+from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
-from ._layer import Layer
-from ._options import AttentionOptions
-from ._plan import Plan
+from ._numbers import flag, real, wholes
+from ._options import AttentionOptions, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["MultiheadAttention", "attention", "linear"]
+__all__ = ["MultiheadAttention", "attention", "linear", "sdpa"]
 
-# Leaves a function out of what torch.compile compiles: a graph break, as it reads memory of the host.
-_eager: Any = getattr(torch, "compiler", torch)
-_eager = getattr(_eager, "disable", lambda function: function)
-
-_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-_LEARNT = ("mask", "sink", "q_norm", "k_norm")  # options that can have a gradient
-_PROJECTIONS = ("query", "key", "value", "output")
+Place = Union[Device, str, None]
 
 
-def _refuse_tracing() -> None:
-    if torch.jit.is_tracing():
-        raise UnsupportedError("torch.jit.trace would keep this call's result as a constant")
-
-
-def _name(tensor: torch.Tensor, what: str) -> str:
-    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _NAMES:
+def _check(tensor: torch.Tensor, what: str) -> None:
+    """float64 is refused, not rounded without a word."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in ops.NAMES:
         got = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise InvalidError(f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}")
-    if tensor.is_nested:
-        raise InvalidError(f"{what}: expected a tensor that is not nested: to_padded_tensor makes one")
-    return _NAMES[tensor.dtype]
-
-
-def _upload(device: Device, tensor: torch.Tensor, what: str) -> Tensor:
-    return upload(device, host_array(tensor.detach(), what, _name(tensor, what)))
-
-
-def _download(tensor: Tensor, like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(tensor.read()).to(like.dtype)
-
-
-def _wanted(device: Device, needed: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A tensor for the gradient of each that needs one."""
-    return {
-        name + "_gradient": Tensor(device, tensor.shape, tensor.dtype)
-        for (name, tensor), need in zip(tensors.items(), needed)
-        if need
-    }
-
-
-def _nothing(shape: Any, like: torch.Tensor, *inputs: torch.Tensor | None) -> torch.Tensor:
-    """Zeros of a shape, whose gradients, all 0, reach the inputs."""
-    none = [x.flatten()[:0].sum() for x in inputs if x is not None and x.requires_grad]
-    return sum(none, like.new_zeros(shape)).to(like.dtype)
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, device: Device, options: Any, names: Any, *given: Any) -> torch.Tensor:
-        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
-        q, k, v = (tensors[name] for name in "qkv")
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            if len(tensor.shape) != 4:
-                raise InvalidError(f"{name}: expected 4 axes, got {list(tensor.shape)}")
-        output = Tensor(device, (*q.shape[:3], v.shape[3]), q.dtype)
-        sums = Tensor(device, q.shape[:3])
-        options = {**options, **{name: tensors[name] for name in names[3:]}}
-        plan = Plan(device)
-        plan.attention(q, k, v, output, log_sum_exp=sums, **options)
-        plan.finish().run()
-        plan.close()
-        ctx.vkattn = device, options, tensors, output, sums, given
-        return _download(output, given[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        device, options, tensors, output, sums, given = ctx.vkattn
-        wanted = _wanted(device, ctx.needs_input_grad[3:], tensors)
-        plan = Plan(device)
-        plan.attention_backward(
-            *(tensors[name] for name in "qkv"),
-            output,
-            _upload(device, gradient, "gradient"),
-            log_sum_exp=sums,
-            **wanted,
-            **options,
+        cure = f": give {what}.float()" if got == torch.float64 else ""
+        raise InvalidError(
+            f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}{cure}"
         )
-        plan.finish().run()
-        plan.close()
-        return None, None, None, *_results(wanted, tensors, given)
+    if tensor.is_nested:
+        cure = "to_padded_tensor makes one"
+        raise InvalidError(f"{what}: expected a tensor that is not nested: {cure}")
+    if tensor.device.type not in ("cpu", "meta"):
+        got = f"got {tensor.device}: give {what}.cpu()"
+        raise InvalidError(f"{what}: expected a tensor of the CPU, {got}")
 
 
-def _results(wanted: dict[str, Tensor], tensors: Any, given: Any) -> list[torch.Tensor | None]:
-    return [
-        _download(wanted[name + "_gradient"], x) if name + "_gradient" in wanted else None
-        for name, x in zip(tensors, given)
+def _key(device: Place) -> str:
+    """The device as an operator's graph names it."""
+    if device is None or isinstance(device, str):
+        return device or ""
+    if not torch.compiler.is_compiling():
+        pick_device(device)  # refuses what is none, and a closed one
+    return device._key
+
+
+def _cast(x: torch.Tensor | None) -> torch.Tensor | None:
+    """To autocast's type, where that is on."""
+    if x is None or not torch.is_autocast_enabled("cpu") or not x.is_floating_point():
+        return x
+    return x.to(torch.get_autocast_dtype("cpu"))
+
+
+def _tensor(value: Any, name: str) -> torch.Tensor:
+    """An option's array; what a device holds is read."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if name == "dropout_seed":  # of 64 bits, which int64 keeps
+        return torch.tensor(value - 2**64 if value >= 2**63 else value)
+    return torch.from_dlpack(value) if hasattr(value, "_pointer") else torch.as_tensor(value)
+
+
+_KINDS: dict[str, Any] = {
+    "bool": flag,
+    "float": real,
+    "int[]": lambda x, name: list(wholes(x, name, -1, 2**31 - 1)),
+    "str": lambda x, name: x,
+}
+
+
+def _plain(options: dict[str, Any]) -> list[Any]:
+    """The options that are no tensors, in the order of an operator's."""
+    given = [
+        None if options.get(name) is None else _KINDS[kind](options[name], name)
+        for name, kind in ops.PLAIN.items()
     ]
+    rope = options.get("rope")
+    if rope is None:
+        return given + [None] * len(ops.ROPE)
+    frequencies = None if rope.frequencies is None else list(rope.frequencies)
+    return [*given, rope.dim, rope.base, rope.interleaved, frequencies, rope.attention_factor]
 
 
-@_eager
+def _mask(mask: torch.Tensor, padding: Any, batch: int, n_head: int) -> torch.Tensor:
+    """A mask that learns, with padding in it, as the library has gradients of."""
+    if mask.dtype not in ops.NAMES:
+        mask = mask.float()
+    if mask.dim() == 3 and batch > 1 and mask.shape[0] == batch * n_head:
+        mask = mask.view(batch, n_head, *mask.shape[1:])
+    if padding is None:
+        return mask
+    if padding.dtype == torch.bool:
+        padding = mask.new_zeros(padding.shape).masked_fill(padding, -torch.inf)
+    return mask + padding.to(mask.dtype)[:, None, None, :]
+
+
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     *,
-    device: Device | None = None,
+    device: Place = None,
     **options: Unpack[AttentionOptions],
 ) -> torch.Tensor:
     """Attention of q [batch][n_head][n_q][head_dim], k [batch][n_kv_head][n_kv][head_dim] and v
-    [batch][n_kv_head][n_kv][value_dim], with the options of `vkattn.attention`.
+    [batch][n_kv_head][n_kv][value_dim], or of all three without batch, with the options of
+    `vkattn.attention`.
 
     Gradients reach q, k, v, and of the options a float mask, sink, q_norm and k_norm that require
     one. dropout: dropout_seed is drawn by PyTorch where it is not given.
     """
-    _refuse_tracing()
-    if options.get("dropout") and options.get("dropout_seed") is None:
-        options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _name(x, name)
-    _refuse_lost_gradients(dict(options))
-    if 0 in (*q.shape, *k.shape, *v.shape) and q.dim() == k.dim() == v.dim() == 4:
-        made = _empty(*(x.detach() for x in (q, k, v)), options, device)
-        return _nothing(made.shape, q, q, k, v) + made
-    given: dict[str, Any] = dict(options)
-    learnt = {
-        name: given.pop(name)
-        for name in _LEARNT
-        if isinstance(given.get(name), torch.Tensor) and given[name].requires_grad
-    }
-    names = ("q", "k", "v", *learnt)
-    out: torch.Tensor = _Attention.apply(
-        pick_device(device), given, names, q, k, v, *learnt.values()
+        _check(x, name)
+        if x.dim() not in (3, 4):
+            raise InvalidError(f"{name}: expected 3 or 4 axes, got {list(x.shape)}")
+        if x.dim() != q.dim():
+            raise InvalidError(f"{name}: expected {q.dim()} axes as q has, got {list(x.shape)}")
+    given: dict[str, Any] = {name: x for name, x in options.items() if x is not None}
+    check_options(given)
+    _refuse_lost_gradients(given)
+    if q.dim() == 3:
+        return attention(q[None], k[None], v[None], device=device, **options)[0]
+    q, k, v = _cast(q), _cast(k), _cast(v)
+    if given.get("dropout") and "dropout_seed" not in given:
+        given["dropout_seed"] = torch.randint(2**63 - 1, ())
+    tensors = {name: _tensor(given[name], name) for name in ops.TENSORS if name in given}
+    for name in ("sink", "q_norm", "k_norm"):  # of float32 on the device
+        if name in tensors and tensors[name].dtype in ops.NAMES:
+            tensors[name] = tensors[name].float()
+    if "mask" in tensors and tensors["mask"].requires_grad:
+        padding = tensors.pop("key_padding_mask", None)
+        tensors["mask"] = _mask(tensors["mask"], padding, *q.shape[:2])
+    output, _ = ops.attention(
+        q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device)
     )
-    return out
+    return output
 
 
 def _refuse_lost_gradients(options: dict[str, Any]) -> None:
     """Options that would learn nothing, without a word."""
     for name, value in options.items():
         learns = isinstance(value, torch.Tensor) and value.requires_grad
-        if learns and name not in _LEARNT and torch.is_grad_enabled():
+        if learns and name not in ops.LEARNT and torch.is_grad_enabled():
             raise UnsupportedError(f"{name}: has no gradient here: give its detach()")
 
 
-def _empty(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, device: Device | None
-) -> torch.Tensor:
-    """Attention over operands with an axis of 0 elements, which no tensor has."""
-    named = {name: x for name, x in options.items() if name not in _LEARNT}
-    result = host_attention(q, k, v, device=device, **named)
-    return torch.from_numpy(result).to(q.dtype)
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, device: Device, *given: Any) -> torch.Tensor:
-        names = ("input", "weight", "bias")[: len(given)]
-        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
-        x, weight = tensors["input"], tensors["weight"]
-        output = Tensor(device, (*x.shape[:-1], weight.shape[0]), x.dtype)
-        plan = Plan(device)
-        plan.linear(x, weight, output, bias=tensors.get("bias"))
-        plan.finish().run()
-        plan.close()
-        ctx.vkattn = device, tensors, given
-        return _download(output, given[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        device, tensors, given = ctx.vkattn
-        wanted = _wanted(device, ctx.needs_input_grad[1:], tensors)
-        plan = Plan(device)
-        plan.linear_backward(
-            _upload(device, gradient, "gradient"),
-            input=tensors["input"],
-            weight=tensors["weight"],
-            **wanted,
-        )
-        plan.finish().run()
-        plan.close()
-        return None, *_results(wanted, tensors, given)
-
-
-@_eager
 def linear(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    device: Device | None = None,
+    device: Place = None,
 ) -> torch.Tensor:
     """input weight^T + bias, as torch.nn.functional.linear: input [...][in] of 1 to 4 axes, weight
     [out][in], bias [out]. Gradients reach all three."""
-    _refuse_tracing()
     given = (input, weight) if bias is None else (input, weight, bias)
     for name, x in zip(("input", "weight", "bias"), given):
-        _name(x, name)
-    if 0 in (*input.shape, *weight.shape) and weight.dim() == 2:
-        if not input.dim() or input.shape[-1] != weight.shape[1]:
-            raise InvalidError(f"input: expected [..][{weight.shape[1]}], got {list(input.shape)}")
-        if bias is not None and bias.shape != weight.shape[:1]:
-            raise InvalidError(f"bias: expected [{weight.shape[0]}], got {list(bias.shape)}")
-        nothing = _nothing((*input.shape[:-1], weight.shape[0]), input, *given)
-        return nothing if bias is None else nothing + bias.to(input.dtype)
-    out: torch.Tensor = _Linear.apply(pick_device(device), *given)
+        _check(x, name)
+    if weight.dim() != 2:
+        raise InvalidError(f"weight: expected [out][in], got {list(weight.shape)}")
+    if not input.dim() or input.shape[-1] != weight.shape[1]:
+        raise InvalidError(f"input: expected [..][{weight.shape[1]}], got {list(input.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidError(f"bias: expected [{weight.shape[0]}], got {list(bias.shape)}")
+    out: torch.Tensor = ops.linear(_cast(input), _cast(weight), _cast(bias), _key(device))
     return out
 
 
-class _Layer(torch.autograd.Function):
-    """Operands by name: inputs, weights and biases of projections, options that learn. key and value
-    may be named as the input that they are."""
+def _taken(q: Any, k: Any, v: Any, mask: Any, causal: Any, gqa: bool) -> bool:
+    """Whether arguments of F.scaled_dot_product_attention are such that vkattn means the same."""
+    for x in (q, k, v):
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.dtype != q.dtype:
+            return False
+        if x.device.type != "cpu" or x.dtype not in ops.NAMES or x.dim() not in (3, 4):
+            return False
+    if not q.dim() == k.dim() == v.dim() or k.shape[:-1] != v.shape[:-1]:
+        return False
+    if q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
+        return False
+    if q.shape[-3] != k.shape[-3] and not (gqa and q.shape[-3] % k.shape[-3] == 0):
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # vmap and its kin
+        return False
+    return mask is None or (mask.dtype in (torch.bool, q.dtype) and not causal)
 
-    @staticmethod
-    def forward(
-        ctx: Any, device: Device, n_head: int, layout: str, options: Any, roles: Any, names: Any,
-        *given: Any,
+
+@contextlib.contextmanager
+def sdpa(device: Place = None) -> Iterator[None]:
+    """Puts `attention` in place of torch.nn.functional.scaled_dot_product_attention in all threads
+    until the end of the block, where what stood there before is put back.
+
+    Calls that vkattn does not take go on to what stood there before: tensors that are nested or not
+    on the CPU, types other than float32, float16 and bfloat16, other than 3 or 4 axes, operands
+    that broadcast against each other, torch.vmap, and arguments that PyTorch refuses. A module that
+    imported the function by its name, and the native fast path of TransformerEncoderLayer in
+    eval(), are not reached.
+    """
+    before = torch.nn.functional.scaled_dot_product_attention
+
+    def scaled_dot_product_attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> torch.Tensor:
-        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
-        weights: Any = {
-            name: (tensors[f"{name}.weight"], tensors.get(f"{name}.bias")) for name in _PROJECTIONS
-        }
-        layer = Layer(device, n_head=n_head, layout=layout, **weights)
-        query, key, value = (tensors[role] for role in roles)
-        operands = {"key": key, "value": value, **options}
-        operands.update((name, tensors[name]) for name in _LEARNT if name in tensors)
-        output = Tensor(device, (*query.shape[:2], layer.output_dim), query.dtype)
-        plan = Plan(device)
-        plan.layer(layer, query, output, **operands)
-        plan.finish().run()
-        plan.close()
-        ctx.vkattn = device, layer, query, output, operands, tensors, given
-        return _download(output, given[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        device, layer, query, output, operands, tensors, given = ctx.vkattn
-        wanted = _wanted(device, ctx.needs_input_grad[6:], tensors)
-        arguments: Any = {name: tensor for name, tensor in wanted.items() if "." not in name}
-        for name in _PROJECTIONS:
-            pair = (wanted.get(f"{name}.{part}_gradient") for part in ("weight", "bias"))
-            arguments[f"{name}_weights"] = tuple(pair)
-        plan = Plan(device)
-        plan.layer_backward(
-            layer, query, output, _upload(device, gradient, "gradient"), **operands, **arguments
+        if not _taken(query, key, value, attn_mask, is_causal, enable_gqa):
+            return before(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                enable_gqa=enable_gqa,
+            )
+        return attention(
+            query, key, value, device=device, mask=attn_mask, dropout=dropout_p, causal=is_causal,
+            scale=scale,
         )
-        plan.finish().run()
-        plan.close()
-        return *(None,) * 6, *_results(wanted, tensors, given)
+
+    torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = before
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention whose products and attention run on a Vulkan device. Not with
     add_bias_kv or add_zero_attn; weights are not returned."""
 
-    vkattn_device: Device | None = None  # by default the most capable
+    vkattn_device: Place = None  # by default the most capable
 
     def _reset_parameters(self) -> None:
         # PyTorch's layers take a way of their own around `forward` where this flag is set.
@@ -286,7 +253,6 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         super()._reset_parameters()
         self._qkv_same_embed_dim = False
 
-    @_eager
     def forward(  # type: ignore[override]
         self,
         query: torch.Tensor,
@@ -298,7 +264,6 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, None]:
         """As PyTorch's, with 3 axes and need_weights=False. is_causal alone makes a causal mask."""
-        _refuse_tracing()
         if query.is_nested:
             return self._nested(query, key, value, key_padding_mask, attn_mask, is_causal), None
         if need_weights or self.bias_k is not None or self.add_zero_attn or query.dim() != 3:
@@ -306,28 +271,36 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 "MultiheadAttention: weights, bias_kv, zero_attn and inputs without a batch axis"
                 " are not supported here; vkattn.Layer has them without gradients"
             )
-        options: dict[str, Any] = {}
-        given = {"query": query, "key": key, "value": value}
-        roles = ["query", "query" if key is query else "key"]
-        roles.append("query" if value is query else roles[1] if value is key else "value")
-        operands = {role: given[role] for role in dict.fromkeys(roles)}
-        operands.update(self._weights())
+        same_key, same_value = key is query, value is key
+        operands: dict[str, torch.Tensor | None] = {
+            "query": query,
+            "key": None if same_key and (same_value or value is query) else key,
+            "value": None if same_value or (same_key and value is query) else value,
+            **self._weights(),
+        }
+        operands = {name: _cast(x) for name, x in operands.items()}
         if attn_mask is not None:
-            learns = attn_mask.requires_grad
-            (operands if learns else options)["mask"] = _torch_mask(attn_mask)
-        elif is_causal:
-            options["causal"] = True
-        if key_padding_mask is not None:
-            options["key_padding_mask"] = key_padding_mask
-        if self.training and self.dropout:
-            options["dropout"] = self.dropout
-            options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
+            mask = _torch_mask(attn_mask)
+            if mask.requires_grad:
+                batch = query.shape[0 if self.batch_first else 1]
+                mask = _mask(mask, key_padding_mask, batch, self.num_heads)
+                key_padding_mask = None
+            operands["mask"] = mask
+        for name, x in operands.items():
+            if x is not None and name != "mask":
+                _check(x, name)
         if 0 in (*query.shape, *key.shape, *value.shape):
             return self._empty(query, key, value, operands), None
-        layout = "bsd" if self.batch_first else "sbd"
-        device = pick_device(self.vkattn_device)
-        out: torch.Tensor = _Layer.apply(
-            device, self.num_heads, layout, options, roles, tuple(operands), *operands.values()
+        rate = self.dropout if self.training else 0.0
+        out: torch.Tensor = ops.layer(
+            *(operands.get(name) for name in ops.OPERANDS),
+            key_padding_mask,
+            torch.randint(2**63 - 1, ()) if rate else None,
+            is_causal and attn_mask is None,
+            rate,
+            self.num_heads,
+            "bsd" if self.batch_first else "sbd",
+            _key(self.vkattn_device),
         )
         return out, None
 
@@ -362,7 +335,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 )
         if key.shape[rows] != value.shape[rows]:
             raise InvalidError(f"value: expected {key.shape[rows]} rows, got {value.shape[rows]}")
-        nothing = _nothing((*query.shape[:2], self.embed_dim), query, *operands.values())
+        given = [x for x in operands.values() if x is not None]
+        # Zeros whose gradients, all 0, reach the operands.
+        none = [x.flatten()[:0].sum() for x in given if x.requires_grad]
+        nothing = sum(none, query.new_zeros((*query.shape[:2], self.embed_dim))).to(query.dtype)
         bias = self.out_proj.bias
         return nothing if bias is None else nothing + bias.to(query.dtype)
 
@@ -373,8 +349,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         named = {
-            **{f"{name}.weight": x for name, x in zip(_PROJECTIONS, weights)},
-            **{f"{name}.bias": x for name, x in zip(_PROJECTIONS, biases)},
+            **{f"{name}.weight": x for name, x in zip(ops.PROJECTIONS, weights)},
+            **{f"{name}.bias": x for name, x in zip(ops.PROJECTIONS, biases)},
             "output.weight": self.out_proj.weight,
             "output.bias": self.out_proj.bias,
         }

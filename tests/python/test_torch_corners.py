@@ -62,29 +62,6 @@ def test_without_memory(device):
 # ---- Compiled functions -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compile(device, backend):
-    q, w = draw(1, 2, 5, 8), draw(3, 8)
-    functions = [
-        lambda a: vt.attention(a, a, a, causal=True, device=device) * 2 + 1,
-        lambda a: vt.linear(a * 2, w, device=device).sum(-1),
-    ]
-    for function in functions:
-        torch._dynamo.reset()
-        x, y = (q.clone().requires_grad_() for _ in range(2))
-        got, want = torch.compile(function, backend=backend)(x), function(y)
-        close(got, want)
-        for result in (got, want):
-            result.square().sum().backward()
-        close(x.grad, y.grad)
-    module = vt.MultiheadAttention(16, 4, batch_first=True)
-    module.vkattn_device = device
-    x = draw(2, 5, 16)
-    close(torch.compile(module, backend=backend)(x, x, x)[0], module(x, x, x)[0])
-    with pytest.raises(Exception, match="disable"):  # asked for one graph, PyTorch says why not
-        torch.compile(functions[0], backend=backend, fullgraph=True)(q)
-
-
 def test_compile_of_the_functions_on_arrays(device):
     """Tensors and arrays in functions that are compiled: a graph break, whatever they are."""
     q, eye = draw(1, 2, 5, 8), np.eye(8, dtype=np.float32)
@@ -143,17 +120,6 @@ def test_nested(device):
         vt.linear(nested, draw(3, 8), device=device)
 
 
-def test_trace(device):
-    """Its result would be kept as a constant."""
-    q = draw(1, 2, 5, 8)
-    for function in (
-        lambda a: vt.attention(a, a, a, device=device),
-        lambda a: vt.linear(a, a[0, 0], device=device),
-    ):
-        with pytest.raises(vkattn.UnsupportedError, match="torch.jit.trace"):
-            torch.jit.trace(function, q)
-
-
 # ---- Copies -------------------------------------------------------------------------------------
 
 
@@ -180,11 +146,12 @@ def test_copies(device, rng):
     for thing in (vkattn.Plan(device), vkattn.Cache(device, batch=1, n_kv_head=1, head_dim=4, capacity=4)):
         with pytest.raises(TypeError, match="cannot be copied"):
             copy.deepcopy(thing)
-    for thing in (device, tensor, module):
-        with pytest.raises(TypeError, match="a (Device|Tensor|Layer) cannot be pickled"):
+    for thing in (tensor, module):
+        with pytest.raises(TypeError, match="a (Tensor|Layer) cannot be pickled"):
             pickle.dumps(thing)
-    module.kept = module.vkattn_device = None
+    module.kept = None
     again = pickle.loads(pickle.dumps(module))
+    assert again.vkattn_device is device
     assert torch.equal(again(x, x, x)[0], module(x, x, x)[0])
 
 

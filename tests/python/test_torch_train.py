@@ -234,8 +234,12 @@ def test_refused(device):
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(vkattn.InvalidError, match="q: expected a tensor of float32"):
         vkattn.torch.attention(q.double(), q, q, device=device)
-    with pytest.raises(vkattn.InvalidError, match="q: expected 4 axes"):
+    with pytest.raises(vkattn.InvalidError, match="float64: give k.float()"):
+        vkattn.torch.attention(q, q.double(), q, device=device)
+    with pytest.raises(vkattn.InvalidError, match="k: expected 3 axes as q has"):
         vkattn.torch.attention(q[0], q, q, device=device)
+    with pytest.raises(vkattn.InvalidError, match="q: expected 3 or 4 axes"):
+        vkattn.torch.attention(q[0, 0], q, q, device=device)
     module = vkattn.torch.MultiheadAttention(4, 2, add_zero_attn=True)
     with pytest.raises(vkattn.UnsupportedError, match="zero_attn"):
         module(q[0], q[0], q[0])
