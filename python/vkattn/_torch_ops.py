@@ -70,7 +70,7 @@ def _run(device: Device, record: Callable[[Plan], None]) -> None:
         plan.finish().run()
 
 
-def _wanted(device: Device, wanted: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _wanted(device: Device, wanted: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """A tensor for the gradient of each that is wanted."""
     return {
         f"{name}_gradient": Tensor(device, tensor.shape, tensor.dtype)
@@ -100,7 +100,9 @@ def _scatter(wanted: Any, gradients: Any) -> list[torch.Tensor | None]:
     return [next(each) if want else None for want in wanted]
 
 
-def _define(name: str, schema: str, fake: Callable[..., Any], gradient: Any = None) -> Any:
+def _define(
+    name: str, schema: str, fake: Callable[..., Any], gradient: Any = None
+) -> Callable[[Callable[..., Any]], Any]:
     """Makes a function the operator vkattn::name. gradient: see torch.library.register_autograd."""
 
     def refuse(*_: Any) -> Any:
@@ -170,11 +172,25 @@ def attention(q: Any, k: Any, v: Any, *given: Any) -> Any:
     if 0 in (*q.shape, *k.shape, *v.shape):  # no tensor has an axis of 0 elements
         made, sums = host_attention(q, k, v, device=device, log_sum_exp=True, **options)
         return torch.from_numpy(made).to(q.dtype), torch.from_numpy(sums)
-    tensors = [_upload(device, x, name) for name, x in zip("qkv", (q, k, v))]
+    on = [_upload(device, x, name) for name, x in zip("qkv", (q, k, v))]
     output = Tensor(device, (*q.shape[:3], v.shape[3]), NAMES[q.dtype])
     sums = Tensor(device, q.shape[:3])
-    _run(device, lambda plan: plan.attention(*tensors, output, log_sum_exp=sums, **options))
+    _run(
+        device,
+        lambda plan: plan.attention(on[0], on[1], on[2], output, log_sum_exp=sums, **options),
+    )
     return _download(output, q), torch.from_numpy(sums.read())
+
+
+@_define(
+    "attention_weights",
+    f"(Tensor q, Tensor k, Tensor v, {_OPTION_SCHEMA}, str device) -> Tensor",
+    lambda q, k, *_: q.new_empty((*q.shape[:3], k.shape[2])),
+)
+def attention_weights(q: Any, k: Any, v: Any, *given: Any) -> Any:
+    device = device_of(given[-1])
+    _, made = host_attention(q, k, v, device=device, scores="softmax", **_options(given))
+    return torch.from_numpy(made).to(q.dtype)
 
 
 @_define(
@@ -194,13 +210,11 @@ def attention_backward(gradient: Any, output: Any, sums: Any, wanted: Any, *give
     tensors = {name: _upload(device, x, name) for name, x, want in named if want or name in "qkv"}
     options.update((name, x) for name, x in tensors.items() if name not in "qkv")
     made = _wanted(device, [want for name, _, want in named if name in tensors], tensors)
-    operand = [tensors[name] for name in "qkv"]
-    operand += [_upload(device, output, "output"), _upload(device, gradient, "gradient")]
+    q, k, v = (tensors[name] for name in "qkv")
+    rows = _upload(device, output, "output"), _upload(device, gradient, "gradient")
     known = upload(device, host_array(sums, "log_sum_exp"))
-    _run(
-        device,
-        lambda plan: plan.attention_backward(*operand, log_sum_exp=known, **made, **options),
-    )
+    options.update(made, log_sum_exp=known)
+    _run(device, lambda plan: plan.attention_backward(q, k, v, rows[0], rows[1], **options))
     return [_download(x, like) for x, like in zip(made.values(), likes)]
 
 
@@ -351,7 +365,7 @@ def layer_backward(gradient: Any, output: Any, wanted: Any, *given: Any) -> Any:
     _run(
         call.device,
         lambda plan: plan.layer_backward(
-            call.layer, call.query, *rows, **call.options, **arguments
+            call.layer, call.query, rows[0], rows[1], **call.options, **arguments
         ),
     )
     likes = [x for x, want in zip(given, wanted) if want]

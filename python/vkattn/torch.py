@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Union
 import torch
 
 from . import _torch_ops as ops
-from ._device import Device, pick_device
+from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._numbers import flag, real, wholes
 from ._options import AttentionOptions, check_options
@@ -31,7 +31,7 @@ from ._options import AttentionOptions, check_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["MultiheadAttention", "attention", "linear", "sdpa"]
+__all__ = ["MultiheadAttention", "attention", "attention_weights", "linear", "sdpa"]
 
 Place = Union[Device, str, None]
 
@@ -39,7 +39,7 @@ Place = Union[Device, str, None]
 def _check(tensor: torch.Tensor, what: str) -> None:
     """float64 is refused, not rounded without a word."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in ops.NAMES:
-        got = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        got: Any = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         cure = f": give {what}.float()" if got == torch.float64 else ""
         raise InvalidError(
             f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}{cure}"
@@ -74,7 +74,7 @@ def _tensor(value: Any, name: str) -> torch.Tensor:
         return value
     if name == "dropout_seed":  # of 64 bits, which int64 keeps
         return torch.tensor(value - 2**64 if value >= 2**63 else value)
-    return torch.from_dlpack(value) if hasattr(value, "_pointer") else torch.as_tensor(value)
+    return torch.as_tensor(value.read() if isinstance(value, Tensor) else value)
 
 
 _KINDS: dict[str, Any] = {
@@ -108,7 +108,8 @@ def _mask(mask: torch.Tensor, padding: Any, batch: int, n_head: int) -> torch.Te
         return mask
     if padding.dtype == torch.bool:
         padding = mask.new_zeros(padding.shape).masked_fill(padding, -torch.inf)
-    return mask + padding.to(mask.dtype)[:, None, None, :]
+    bias: torch.Tensor = padding.to(mask.dtype)[:, None, None, :]
+    return mask + bias
 
 
 def attention(
@@ -126,6 +127,26 @@ def attention(
     Gradients reach q, k, v, and of the options a float mask, sink, q_norm and k_norm that require
     one. dropout: dropout_seed is drawn by PyTorch where it is not given.
     """
+    output: torch.Tensor = _attend(ops.attention, q, k, v, device, dict(options))
+    return output
+
+
+def attention_weights(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    device: Place = None,
+    **options: Unpack[AttentionOptions],
+) -> torch.Tensor:
+    """What `attention` weighs values with, [batch][n_head][n_q][n_kv], without dropout. It has no
+    gradient: a backward through it is refused."""
+    given = {**options, "dropout": None}
+    weights: torch.Tensor = _attend(ops.attention_weights, q, k, v, device, given)
+    return weights
+
+
+def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, Any]) -> Any:
     for name, x in (("q", q), ("k", k), ("v", v)):
         _check(x, name)
         if x.dim() not in (3, 4):
@@ -136,7 +157,7 @@ def attention(
     check_options(given)
     _refuse_lost_gradients(given)
     if q.dim() == 3:
-        return attention(q[None], k[None], v[None], device=device, **options)[0]
+        return _attend(op, q[None], k[None], v[None], device, given)[0]
     q, k, v = _cast(q), _cast(k), _cast(v)
     if given.get("dropout") and "dropout_seed" not in given:
         given["dropout_seed"] = torch.randint(2**63 - 1, ())
@@ -147,10 +168,8 @@ def attention(
     if "mask" in tensors and tensors["mask"].requires_grad:
         padding = tensors.pop("key_padding_mask", None)
         tensors["mask"] = _mask(tensors["mask"], padding, *q.shape[:2])
-    output, _ = ops.attention(
-        q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device)
-    )
-    return output
+    made = op(q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device))
+    return made[0] if isinstance(made, tuple) else made
 
 
 def _refuse_lost_gradients(options: dict[str, Any]) -> None:
@@ -229,10 +248,8 @@ def sdpa(device: Place = None) -> Iterator[None]:
                 query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
                 enable_gqa=enable_gqa,
             )
-        return attention(
-            query, key, value, device=device, mask=attn_mask, dropout=dropout_p, causal=is_causal,
-            scale=scale,
-        )
+        options: Any = {"mask": attn_mask, "dropout": dropout_p, "scale": scale}
+        return attention(query, key, value, device=device, causal=is_causal, **options)
 
     torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
     try:
