@@ -3,7 +3,7 @@ sequence, over a cache whose sequences start and stop by themselves."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -13,13 +13,11 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._chat import Messages
 from ._graph import TIMEOUT, Graph
-from ._session import ChatSession, Shared
-from ._text import Text, TextStream, check_texts
+from ._session import ChatSession, Place, Shared
+from ._text import Prompt, Text, TextStream, check_texts
 
 CHUNK = 32  # ids of a prompt that a run takes
 MOST_AT_ONCE = 8
-
-Prompt = Union[str, Sequence[int], np.ndarray]
 
 
 class Sampling(NamedTuple):
@@ -172,7 +170,7 @@ class Decoder:
             raise InvalidError(
                 f"n: the model has {self.max_length} positions, but {capacity} are asked for"
             )
-        work = [_Sequence(i, p, c, seeds[i]) for i, (p, c) in enumerate(zip(ids, counts)) if c]
+        work = [Place(i, p, c, seeds[i]) for i, (p, c) in enumerate(zip(ids, counts)) if c]
         batch = min(at_once, len(work))
         if not work:
             return
@@ -285,18 +283,6 @@ class _Recording:
         self.put(self.n_append, [len(p) for p in parts])
 
 
-class _Sequence:
-    """What a place of the batch is doing."""
-
-    def __init__(self, index: int, prompt: list[int], count: int, seed: int) -> None:
-        self.index = index
-        self.pending = prompt  # ids that are not in the cache
-        self.left = count
-        self.seed = seed
-        self.length = 0
-        self.drawn = 0  # ids so far
-
-
 class Session:
     """The recorded plans of one batch, whose prompts have up to `longest` ids."""
 
@@ -348,10 +334,10 @@ class Session:
         plan.finish()
 
     def run(
-        self, work: list[_Sequence], stops: frozenset[int], timeout: float
+        self, work: list[Place], stops: frozenset[int], timeout: float
     ) -> Iterator[tuple[int, int]]:
         queue = list(work)
-        places: list[_Sequence | None] = [None] * self.batch
+        places: list[Place | None] = [None] * self.batch
         known = np.full(self.batch, -1, np.int32)  # what `next` holds
         while queue or any(places):
             for b in range(self.batch):
@@ -374,7 +360,7 @@ class Session:
                 if token not in stops:
                     yield sequence.index, token
 
-    def _write_draws(self, places: list[_Sequence | None]) -> None:
+    def _write_draws(self, places: list[Place | None]) -> None:
         """Counts and seeds, if they are other ones than the device has: each run counts all up."""
         steps, seeds = self.steps.copy(), self.seeds.copy()
         for b, s in enumerate(places):
@@ -388,7 +374,7 @@ class Session:
         self.steps, self.seeds = steps, seeds
 
     def _run_round(
-        self, places: list[_Sequence | None], known: np.ndarray, timeout: float
+        self, places: list[Place | None], known: np.ndarray, timeout: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """The ids that follow, and what `next` holds then. Prompts with more than one id left take a
         run of the plan for chunks, then the others one of the plan for tokens: so the kernels of a
@@ -405,7 +391,7 @@ class Session:
         return drawn, known
 
     def _run_once(
-        self, places: list[_Sequence | None], long: bool, known: np.ndarray, timeout: float
+        self, places: list[Place | None], long: bool, known: np.ndarray, timeout: float
     ) -> np.ndarray:
         recording = self.chunk if long else self.step
         assert recording is not None

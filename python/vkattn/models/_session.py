@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -10,15 +10,25 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._chat import Messages
 from ._graph import TIMEOUT
+from ._text import Prompt
 
-if TYPE_CHECKING:
-    from ._decoder import Decoder, Prompt, Session
+
+class Place:
+    """What a place of the batch is doing."""
+
+    def __init__(self, index: int, prompt: list[int], count: int, seed: int) -> None:
+        self.index = index
+        self.pending = prompt  # ids that are not in the cache
+        self.left = count
+        self.seed = seed
+        self.length = 0
+        self.drawn = 0  # ids so far
 
 
 class Shared:
     """Plans and cache of a session and its forks, each of which has a place of the batch."""
 
-    def __init__(self, plans: Session) -> None:
+    def __init__(self, plans: Any) -> None:
         self.plans = plans
         self.known = np.full(plans.batch, -1, np.int32)  # what the plans' `next` holds
         self.used: set[int] = set()
@@ -40,9 +50,9 @@ class Shared:
 
 
 class ChatSession:
-    """What `Decoder.session` gives. ids: those whose keys and values the cache holds."""
+    """What `Decoder.session` gives, of that model. ids: those whose keys and values the cache holds."""
 
-    def __init__(self, model: Decoder, shared: Shared, capacity: int) -> None:
+    def __init__(self, model: Any, shared: Shared, capacity: int) -> None:
         self.model = model
         self.capacity = capacity
         self.ids: list[int] = []
@@ -127,8 +137,6 @@ class ChatSession:
         stops: frozenset[int],
         timeout: float,
     ) -> Iterator[int]:
-        from ._decoder import _Sequence
-
         self._turn += 1
         turn = self._turn
         if not count:
@@ -136,9 +144,9 @@ class ChatSession:
         kept = _common(self.ids, ids[:-1])  # the last row is computed: it has the next id
         shared.plans.cache.truncate(self._place, kept)
         self.ids = ids[:kept]
-        sequence, all_ids = _Sequence(0, ids[kept:], count, seed), list(ids)
+        sequence, all_ids = Place(0, ids[kept:], count, seed), list(ids)
         sequence.length = kept
-        places: list[_Sequence | None] = [None] * shared.plans.batch
+        places: list[Place | None] = [None] * shared.plans.batch
         places[self._place] = sequence
         while sequence.left:
             if turn != self._turn or self._shared is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 
@@ -19,6 +19,8 @@ _ENDS = {
     *("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>"),
     *("<end_of_turn>", "<|end_of_turn|>", "<|return|>", "<EOT>"),
 }
+
+Prompt = Union[str, Sequence[int], np.ndarray]
 
 
 def _package() -> Any:
