@@ -217,7 +217,7 @@ void finish_splits(uint row, uvec3 at, uint lane)
     whole_max = row_max == uintBitsToFloat(MINUS_INFINITY) ? 0.0 : row_max;
     float row_sum = sum_splits(n_split);
     if (mask_has(MASK_SINK))
-        row_sum += sink_weight(sink, row_max);
+        row_sum += sink_weight(sink, whole_max);
     if (LOG_SUM != 0)
         store_log_sum(row, row_max, row_sum, dead);
     float mine = splits[first_split + gl_WorkGroupID.z].x;
@@ -262,7 +262,7 @@ void main()
         return;
     }
     if (mask_has(MASK_SINK) && EXACT == 0)
-        row_sum += sink_weight(sink, row_max);
+        row_sum += sink_weight(sink, none ? 0.0 : row_max);
     if (LOG_SUM != 0)
         store_log_sum(row, row_max, row_sum, dead);
     finish(row, at, 1.0, row_sum, dead, lane);
