@@ -14,6 +14,7 @@
 #include "patience.h"
 #include "core/dtype.h"
 #include "kernel/matmul_dot.h"
+#include "params/params.h"
 #include "plan/plan.h"
 #include "test_program.h"
 #include "problems/quantised.h"
@@ -152,6 +153,8 @@ static double error_of(const struct product *p, const float *got, bool quantised
     return worst;
 }
 
+/* What is lost by the activations' 8 bits, where the kernel adds no error of its own; more where offsets
+ * of random blocks cancel what their integers give. */
 static void errors(void **state)
 {
     struct vka_device *device = open_device();
@@ -162,7 +165,9 @@ static void errors(void **state)
         double mean, exact = error_of(&p, y, true, NULL), whole = error_of(&p, y, false, &mean);
         print_message("%s: %.3g, and %.3g (mean %.3g) with what quantising loses\n",
                       vka_dtype_name(p.type), exact, whole, mean);
-        assert_true(exact <= 1e-11 && whole <= 5e-5 && mean <= 3e-5);
+        const bool offset = HAS_OFFSET(p.type);
+        assert_true(exact <= 1e-11 && mean <= (offset ? 4e-5 : 3e-5));
+        assert_true(whole <= (offset ? 7e-5 : 5e-5));
         assert_true(mean > 1e-6); /* that they are quantised */
         free(y);
         destroy(&p);
