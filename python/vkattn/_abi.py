@@ -30,7 +30,7 @@ def _find_library() -> str:
 
 
 HEADERS = (
-    *("vkattn.h", "vkattn_cache.h", "vkattn_model.h", "vkattn_train.h"),
+    *("vkattn.h", "vkattn_cache.h", "vkattn_dtype.h", "vkattn_model.h", "vkattn_train.h"),
     "vkattn_vulkan.h",
 )
 # What vkattn_vulkan.h takes from Vulkan's own headers. A handle that is no pointer everywhere has 64
