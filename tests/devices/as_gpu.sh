@@ -6,8 +6,9 @@
 #
 # FOLDER has the layers' manifests and libraries. With $MODULES_FOLDER the driver gets the modules of that
 # folder for the program's own (modules.c). With $AS_PORTABILITY it is a GPU of Apple under
-# VK_KHR_portability_subset instead, whose driver takes no module with a specialization constant. Exits
-# with 77 where the driver is not there; fails where VKATTN, the tool, sees a CPU driver all the same.
+# VK_KHR_portability_subset instead, whose driver takes no module with a specialization constant. With
+# $VALIDATION_FOLDER, which has the manifest of Khronos' validation layer, that one stands below all others.
+# Exits with 77 where the driver is not there; fails where VKATTN, the tool, sees a CPU driver all the same.
 set -eu
 
 folder=$1
@@ -26,7 +27,12 @@ if [ "$status" -eq 77 ]; then
     echo "$devices"
     exit 77
 fi
-[ -z "${MODULES_FOLDER-}${MODULES_PLAIN-}" ] || export VK_INSTANCE_LAYERS=$layer:VK_LAYER_vkattn_modules
+[ -z "${MODULES_FOLDER-}${MODULES_PLAIN-}" ] || layer=$layer:VK_LAYER_vkattn_modules
+if [ -n "${VALIDATION_FOLDER-}" ]; then
+    VK_ADD_LAYER_PATH=$folder:$VALIDATION_FOLDER
+    layer=$layer:VK_LAYER_KHRONOS_validation
+fi
+VK_INSTANCE_LAYERS=$layer
 case $devices in
 *'"type":"cpu"'*) ;;
 *'"type":'*) exec "$newest" "$@" ;;

@@ -1,13 +1,13 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
- *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --sample] [--part I/N]
- *                   [--bench] [--device NAME]
+ *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --one | --sample]
+ *                   [--part I/N] [--bench] [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
- * prints the options that run it alone. --few runs three cases of each kernel, --sample every seventh
- * or seventeenth. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the
- * kernels that passed. Without --seed the clock gives one. */
+ * prints the options that run it alone. --few runs three cases of each kernel, --one the middle one
+ * of these, --sample every seventh or seventeenth. --part 1/2 runs every second kernel and --part 2/2
+ * the others. --bench times the kernels that passed. Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
@@ -81,7 +81,7 @@ struct settings {
     const char *kernel, *device;
     long only;
     unsigned part, n_part; /* kernels whose number is part modulo n_part */
-    bool few, sample, bench;
+    bool few, one, sample, bench;
 };
 
 static const struct family *family_of(enum kernel kernel)
@@ -252,12 +252,12 @@ static void print_worst(const struct worst *worst)
 
 /* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
  */
-static void check_few(struct check *c, void (*check)(struct check *c))
+static void check_few(struct check *c, void (*check)(struct check *c), bool one)
 {
     c->only = LONG_MAX;
     check(c); /* counts */
     const long n_case = c->n_case;
-    for (long i = 0; i < FEW; i++) {
+    for (long i = one ? FEW / 2 : 0; i < (one ? FEW / 2 + 1 : FEW); i++) {
         const long n_run = c->n_run;
         c->only = n_case * (2 * i + 1) / (2 * FEW);
         for (c->n_case = 0; c->n_run == n_run && c->only < n_case; c->only++) {
@@ -314,8 +314,8 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     set_join(&device->caps.without, rivals(kernel, family));
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    if (s->few || (s->sample && !s->kernel && is_slow(device, kernel)))
-        check_few(&c, family->check);
+    if (s->few || s->one || (s->sample && !s->kernel && is_slow(device, kernel)))
+        check_few(&c, family->check, s->one);
     else if (s->sample)
         check_sample(&c, family->check);
     else
@@ -352,15 +352,11 @@ static bool parse_part(const char *text, struct settings *s)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"kernel", required_argument, NULL, 'k'},
-        {"case", required_argument, NULL, 'c'},
-        {"bench", no_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'},
-        {"few", no_argument, NULL, 'f'},
-        {"part", required_argument, NULL, 'p'},
-        {"sample", no_argument, NULL, 'S'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'}, {"few", no_argument, NULL, 'f'},
+        {"one", no_argument, NULL, 'o'},          {"part", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},       {NULL, 0, NULL, 0},
     };
     struct timespec now;
     uint64_t number;
@@ -379,6 +375,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->device = optarg;
         } else if (o == 'f') {
             s->few = true;
+        } else if (o == 'o') {
+            s->one = true;
         } else if (o == 'S') {
             s->sample = true;
         } else if (o == 'p') {
@@ -388,7 +386,7 @@ static bool parse(int argc, char **argv, struct settings *s)
             ok = o == 'b';
         }
     }
-    return ok && optind == argc && !(s->few && s->sample);
+    return ok && optind == argc && s->few + s->one + s->sample <= 1;
 }
 
 int main(int argc, char **argv)
@@ -396,9 +394,9 @@ int main(int argc, char **argv)
     struct settings s;
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s)) {
-        fprintf(stderr,
-                "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
-                "                     [--few | --sample] [--part I/N] [--bench] [--device NAME]\n");
+        fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
+                        "                     [--few | --one | --sample] [--part I/N] [--bench]\n"
+                        "                     [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);
