@@ -39,9 +39,9 @@ stage_setup() {
 
 sources() {
     if git ls-files --error-unmatch CMakeLists.txt >/dev/null 2>&1; then
-        git ls-files '*.c' '*.h'
+        git ls-files '*.c' '*.h' '*.cpp' '*.hpp'
     else
-        find include src shaders tests tools -name '*.[ch]' # a tree without its history
+        find include src shaders tests tools examples -regex '.*[.]\([ch]\|[ch]pp\)' # a tree without its history
     fi
 }
 

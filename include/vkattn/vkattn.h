@@ -69,8 +69,8 @@ extern "C" {
 #define VKA_VERSION_MINOR 1
 #define VKA_VERSION_PATCH 0
 
-/* Builds an info struct in place (C only): VKA_INFO(vka_plan_info, .timestamps = true). In C++ fill
- * in the struct and its struct_size yourself. */
+/* Builds an info struct in place (C only): VKA_INFO(vka_plan_info, .timestamps = true). In C++ take
+ * vka::info<vka_plan_info> of vkattn.hpp. */
 #define VKA_INFO(type, ...) (&(struct type){.struct_size = sizeof(struct type), __VA_ARGS__})
 
 /* Thirty seconds, in nanoseconds: far longer than any healthy run, short enough for a user. */
