@@ -2,7 +2,7 @@
  *
  * The whole attention layer (query, key and value projections, masked softmax attention per head,
  * concatenation, output projection) runs as compute shaders, recorded once into a command buffer
- * and submitted as often as wanted. This header is the manual.
+ * and submitted as often as wanted. This header is the manual; examples/ has programs to copy.
  *
  * A self-attention layer, x and y float32 [batch][n_q][512]:
  *

@@ -18,7 +18,7 @@
  * Everything is inline over the C functions, whose headers are the manual: structs, enums and the
  * meaning of each function are theirs. A handle is moved, not copied; it destroys its object, and
  * converts to the C pointer, so that every C function takes it. Declare a device before what is made
- * from it, as it has to be destroyed last.
+ * from it, as it has to be destroyed last. examples/cpp.cpp is a program.
  *
  * A status other than VKA_OK is thrown as vka::error. Without exceptions (-fno-exceptions) the
  * handles and infos remain: `vka_tensor_create(device, ..., tensor.put())` fills a handle. That is

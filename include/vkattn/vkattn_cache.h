@@ -1,6 +1,6 @@
 /* vkattn: caches of keys and values for decoding. SPDX-License-Identifier: MIT
  *
- * A part of vkattn.h, which includes it.
+ * A part of vkattn.h, which includes it. examples/decode.c is a program.
  *
  * A cache holds the keys and values of `batch` sequences in `n_layer` layers, up to `capacity`
  * positions each, and the lengths of the sequences, which all layers share, on the device. An

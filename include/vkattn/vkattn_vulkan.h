@@ -18,7 +18,7 @@
  *     vulkan.extensions = request->extensions;
  *     vulkan.n_extension = request->n_extension;
  *     vka_device_adopt(&vulkan, NULL, &device);
- *     vka_vulkan_request_destroy(&request);
+ *     vka_vulkan_request_destroy(&request); // examples/adopt.c is the whole program
  *
  * vkattn never destroys a handle of the application; the handles must outlive what was made from
  * them. Statuses, ownership and threads are as in vkattn.h. "The vkattn queue" is

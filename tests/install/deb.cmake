@@ -49,7 +49,7 @@ function(check_package NAME DEPENDS FILES)
 endfunction()
 
 check_package(vkattn "libc6;libjansson4;libvulkan1"
-  "bin/vkattn;bin/vkattn-mnist;include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;include/vkattn/vkattn_cache.h;include/vkattn/vkattn_dtype.h;include/vkattn/vkattn_model.h;include/vkattn/vkattn_train.h;include/vkattn/vkattn.hpp;\
+  "bin/vkattn;bin/vkattn-mnist;include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;include/vkattn/vkattn_cache.h;include/vkattn/vkattn_dtype.h;include/vkattn/vkattn_model.h;include/vkattn/vkattn_train.h;include/vkattn/vkattn.hpp;share/doc/vkattn/examples/attention.c;\
 share/man/man1/vkattn.1.gz;share/man/man1/vkattn-mnist.1.gz;share/doc/vkattn/changelog.gz;\
 share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
 if(fields MATCHES "mpi")

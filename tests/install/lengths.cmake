@@ -1,0 +1,20 @@
+# cmake -D FOLDER=examples -P lengths.cmake
+# The examples for copying have at most 60 lines each, so that they stay readable at a glance; llama.c,
+# a whole model, has 120.
+file(GLOB files ${FOLDER}/*.c ${FOLDER}/*.cpp ${FOLDER}/*.py)
+list(LENGTH files count)
+if(count LESS 10)
+  message(SEND_ERROR "only ${count} examples in ${FOLDER}")
+endif()
+foreach(file IN LISTS files)
+  file(READ ${file} text)
+  string(REGEX MATCHALL "\n" lines "${text}")
+  list(LENGTH lines length)
+  set(most 60)
+  if(file MATCHES "/llama\\.c$")
+    set(most 120)
+  endif()
+  if(length GREATER most)
+    message(SEND_ERROR "${file}: ${length} lines, at most ${most}")
+  endif()
+endforeach()
