@@ -23,7 +23,7 @@ targets() {
 size=$(wc -c <README.md)
 [ "$size" -le "$most" ] || fail "README.md: $size bytes, at most $most"
 checked=0
-for file in README.md docs/*.md; do
+for file in README.md CONTRIBUTING.md SECURITY.md docs/*.md; do
     for target in $(targets "$file"); do
         checked=$((checked + 1))
         [ -e "$target" ] || fail "$file: $target does not exist"
