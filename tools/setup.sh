@@ -169,6 +169,28 @@ install_missing() {
             -o DPkg::Lock::Timeout=300 install $missing $wanted
 }
 
+# follow: reads what ninja or make prints, and says how far it is: in place on a terminal, elsewhere at
+# each tenth.
+follow() {
+    told=-1
+    while IFS= read -r line; do
+        at=${line#\[}
+        at=${at%%\]*}
+        case $line in
+        \[*[0-9]/[0-9]*\]*) percent=$((100 * ${at%/*} / ${at#*/})) ;;
+        \[*[0-9]%\]*) percent=$((${at%\%})) ;;
+        *) continue ;;
+        esac
+        if [ -t 1 ]; then
+            printf '\rsetup: built %3d %%' "$percent"
+        elif [ "$((percent / 10))" -gt "$told" ]; then
+            told=$((percent / 10))
+            say "built $percent %"
+        fi
+    done
+    [ ! -t 1 ] || echo
+}
+
 build() {
     fresh=
     # A build folder that came along with a moved or copied tree knows the wrong paths.
@@ -181,7 +203,12 @@ build() {
     fi
     say "building into $root/build"
     quietly cmake $fresh --preset default
-    quietly cmake --build --preset default --parallel "$(nproc)"
+    { cmake --build --preset default --parallel "$(nproc)" 2>&1 </dev/null || echo "BUILD FAILED"; } |
+        tee "$log" | follow
+    if grep -qx "BUILD FAILED" "$log"; then
+        tail -n 60 "$log" >&2
+        exit 1
+    fi
 }
 
 mode=${1:-}
