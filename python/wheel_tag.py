@@ -1,7 +1,9 @@
-"""Tags the wheel: any Python 3, as cffi loads the library at run time, but one platform, that of the
-library inside. https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"""
+"""Writes what cffi makes of the headers, so that an import parses nothing, and tags the wheel: any
+Python 3, as cffi loads the library at run time, but one platform, that of the library inside.
+https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"""
 
 import re
+import runpy
 import sysconfig
 from pathlib import Path
 
@@ -34,5 +36,7 @@ class WheelTag(BuildHookInterface):
         libraries = [p for p in folder.iterdir() if p.name in ("libvkattn.so.0", "vkattn.dll")]
         if len(libraries) != 1:
             raise FileNotFoundError("no library here: use cmake --build build --target wheel")
+        made = runpy.run_path(str(folder / "_abi_parse.py"))
+        made["write_types"](str(folder / "_abi_types.py"))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_of(libraries[0])}"

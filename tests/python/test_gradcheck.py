@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch IS NOT INSTALLED")
 import cffi
 
 import vkattn.torch
-from vkattn import _abi
+from vkattn import _abi, _abi_parse
 from vkattn._options import MASKED_ROWS
 
 
@@ -25,7 +25,7 @@ def oracle():
     ffi.include(_abi.ffi)
     folder = Path(__file__).resolve().parents[2] / "src" / "reference"
     for name in ("reference.h", "attention_backward.h"):
-        ffi.cdef(_abi._declarations((folder / name).read_text(encoding="utf-8")))
+        ffi.cdef(_abi_parse._declarations((folder / name).read_text(encoding="utf-8")))
     return ffi, ffi.dlopen(path)
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import vkattn
-from vkattn import _abi
+from vkattn import _abi, _abi_parse
 
 PACKAGE = pathlib.Path(vkattn.__file__).resolve().parent
 INCLUDE = PACKAGE.parents[1] / "include"
@@ -95,7 +95,7 @@ print(vkattn.attention(x, x, x, causal=True).astype(float).ravel().round(3).toli
 def test_takes_the_dll(device, tmp_path):
     copy = tmp_path / "vkattn"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "lib*", "*.dll"))
-    for name in _abi.HEADERS:
+    for name in _abi_parse.HEADERS:
         shutil.copy(INCLUDE / "vkattn" / name, copy)
     script = AS_WINDOWS.format(modules=sorted(UNIX_MODULES - {"posix"}),
                                names={k: sorted(v) for k, v in UNIX_NAMES.items()})
@@ -145,7 +145,7 @@ def test_structs(kind, tmp_path):
     command = COMPILERS[kind]
     if not shutil.which(command[0]):
         pytest.skip(f"there is no {command[0]}: the structs of Windows were not compared")
-    head = ["#include <stddef.h>"] + [f"#include <vkattn/{name}>" for name in _abi.HEADERS]
+    head = ["#include <stddef.h>"] + [f"#include <vkattn/{name}>" for name in _abi_parse.HEADERS]
     vulkan = pathlib.Path("/usr/include")  # its headers alone, as the C library's are another's
     if not (vulkan / "vulkan").is_dir():
         pytest.skip("there are no headers of Vulkan: the structs of Windows were not compared")
