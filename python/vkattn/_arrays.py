@@ -21,6 +21,9 @@ from ._numbers import wholes
 
 # numpy array, or anything on the CPU with __dlpack__ (PyTorch, JAX, CuPy's host arrays, ...).
 Array = Any
+Floats = np.ndarray[Any, np.dtype[Any]]  # of float32 or float16
+# "f32" and so on, or numpy's or PyTorch's name or object of the same type.
+DType = Any
 Shape = Union[Sequence[int], "tuple[int, ...]"]
 
 DTYPES = enum_names("VKA_", "vka_dtype")  # {"f32": 0, ...}
@@ -63,10 +66,26 @@ class HostArray(NamedTuple):
     dtype: str
 
 
-def check_dtype(dtype: str, what: str) -> str:
-    if dtype not in DTYPES:
-        raise InvalidError(f"{what}: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    return dtype
+# What numpy and PyTorch call the types that both have.
+_ELSEWHERE = {
+    **{"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int8": "i8"},
+    **{"half": "f16", "bool_": "bool"},
+}
+
+
+def check_dtype(dtype: DType, what: str) -> str:
+    """The library's name of a type that may be numpy's or PyTorch's: "f32" of "float32",
+    numpy.float32, numpy.dtype("f4") and torch.float32."""
+    name = dtype
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        name = np.dtype(dtype).name
+    elif type(dtype).__module__ == "torch" and type(dtype).__name__ == "dtype":
+        name = str(dtype).rpartition(".")[2]
+    name = _ELSEWHERE.get(name, name) if isinstance(name, str) else name
+    if not isinstance(name, str) or name not in DTYPES:
+        cure = ": give float32" if name in ("f64", "float64", "double") else ""
+        raise InvalidError(f"{what}: expected one of {', '.join(DTYPES)}, got {dtype!r}{cure}")
+    return name
 
 
 def check_shape(shape: Shape, what: str, least: int = 1) -> tuple[int, ...]:
@@ -140,7 +159,7 @@ def _convert(view: np.ndarray, name: str, dtype: str, what: str) -> np.ndarray:
 
 
 def host_array(
-    array: Array, what: str, dtype: str | None = None, *, empty: bool = False
+    array: Array, what: str, dtype: DType | None = None, *, empty: bool = False
 ) -> HostArray:
     """The array in its own element type or, converted, in a float type that was asked for. empty:
     axes of 0 elements are allowed, which no tensor has."""
@@ -150,10 +169,12 @@ def host_array(
             known = ", ".join(DTYPES)
             raise InvalidError(f"{what}: {name} is not an element type of tensors ({known})")
         dtype = name
-    elif check_dtype(dtype, what) in FLOATS:
-        view = _convert(view, name, dtype, what)
-    elif name != dtype:
-        raise InvalidError(f"{what}: expected {dtype}, got {name}")
+    else:
+        dtype = check_dtype(dtype, what)
+        if dtype in FLOATS:
+            view = _convert(view, name, dtype, what)
+        elif name != dtype:
+            raise InvalidError(f"{what}: expected {dtype}, got {name}")
     check_shape(view.shape, what, 0 if empty else 1)
     return HostArray(np.ascontiguousarray(view, STORED[dtype]), dtype)
 

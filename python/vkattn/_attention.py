@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from ._arrays import FLOATS, Array, HostArray, host_array, host_integers, warn_of_gradient
-from ._device import Device, Tensor, pick_device
+from ._arrays import FLOATS, Array, DType, Floats, HostArray, check_dtype, host_array, host_integers, warn_of_gradient
+from ._device import Device, Place, Tensor, pick_device
 from ._errors import InvalidError
 from ._numbers import flag
-from ._options import MASKED_ROWS, SCORES, AttentionOptions, check_options, choose
+from ._option_table import check_options, takes_options
+from ._options import MASKED_ROWS, SCORES, AttentionOptions, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def float_array(array: Array, what: str, dtype: str | None, ranks: tuple[int, ...]) -> HostArray:
+def float_array(array: Array, what: str, dtype: DType | None, ranks: tuple[int, ...]) -> HostArray:
     warn_of_gradient(array, what)
     host = host_array(array, what, dtype, empty=True)
     if host.dtype not in FLOATS:
@@ -121,6 +122,67 @@ def result_dtype(host: HostArray) -> str:
     return "f16" if host.dtype == "f16" else "f32"
 
 
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    past: tuple[Array, Array] | None = ...,
+    scores: None = ...,
+    log_sum_exp: Literal[False] = ...,
+    dtype: DType | None = ...,
+    path: str = ...,
+    device: Place = ...,
+    timeout: float = ...,
+    **options: Unpack[AttentionOptions],
+) -> Floats: ...
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    past: tuple[Array, Array] | None = ...,
+    scores: str,
+    log_sum_exp: Literal[False] = ...,
+    dtype: DType | None = ...,
+    path: str = ...,
+    device: Place = ...,
+    timeout: float = ...,
+    **options: Unpack[AttentionOptions],
+) -> tuple[Floats, Floats]: ...
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    past: tuple[Array, Array] | None = ...,
+    scores: None = ...,
+    log_sum_exp: Literal[True],
+    dtype: DType | None = ...,
+    path: str = ...,
+    device: Place = ...,
+    timeout: float = ...,
+    **options: Unpack[AttentionOptions],
+) -> tuple[Floats, Floats]: ...
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    past: tuple[Array, Array] | None = ...,
+    scores: str,
+    log_sum_exp: Literal[True],
+    dtype: DType | None = ...,
+    path: str = ...,
+    device: Place = ...,
+    timeout: float = ...,
+    **options: Unpack[AttentionOptions],
+) -> tuple[Floats, Floats, Floats]: ...
+@takes_options
 def attention(
     q: Array,
     k: Array,
@@ -129,9 +191,9 @@ def attention(
     past: tuple[Array, Array] | None = None,
     scores: str | None = None,
     log_sum_exp: bool = False,
-    dtype: str | None = None,
+    dtype: DType | None = None,
     path: str = "auto",
-    device: Device | None = None,
+    device: Place = None,
     timeout: float = DEFAULT_TIMEOUT,
     **options: Unpack[AttentionOptions],
 ) -> Any:
@@ -141,8 +203,9 @@ def attention(
     [batch][n_kv_head][n_kv][value_dim]; n_head is a multiple of n_kv_head. Without the batch axis,
     or without that of heads as well, they are 1; an array with fewer axes than another serves all
     of what it lacks. past: keys and values that stand before k and v. dtype: storage on the device,
-    by default that of the arrays; float64 needs it to be said. scores: "raw", "softcap", "bias" or
-    "softmax" to have them too.
+    "f32", "f16" or "bf16", by default that of the arrays; float64 needs it to be said. scores: "raw",
+    "softcap", "bias" or "softmax" to have them too. path: "auto", "unfused" or "fused". device: a
+    Device, an index of `devices` or a part of a name, by default the most capable. timeout: seconds.
 
     Returns the context [batch][n_head][n_q][value_dim], a numpy array of float16 where q is that
     and of float32 otherwise; with scores, the pair (context, scores), scores being float32
@@ -158,6 +221,7 @@ def attention(
         except (TypeError, ValueError) as error:
             raise TypeError(f"past: expected (keys, values): {error}") from None
     log_sum_exp = flag(log_sum_exp, "log_sum_exp")
+    dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
     host = {name: float_array(array, name, dtype, (2, 3, 4)) for name, array in given.items()}
     host, n_axes = four_axes(host)
     device = pick_device(device)

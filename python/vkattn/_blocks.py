@@ -33,6 +33,7 @@ def quantize(array: Array, dtype: str = "q8_0") -> np.ndarray:
     infinite or beyond float16.
     """
     values, size = block_of(dtype, "dtype")
+    dtype = check_dtype(dtype, "dtype")
     if dtype not in ENCODED:
         raise InvalidError(f"dtype: expected one of {', '.join(ENCODED)}, got {dtype}")
     x = host_array(array, "array", "f32", empty=True).data

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from ._abi import ffi, lib, new_struct
-from ._arrays import DTYPES, check_dtype
+from ._arrays import DTYPES, DType, check_dtype
 from ._core import Child
-from ._device import Device, pick_device
+from ._device import Device, Place, pick_device
 from ._errors import InvalidError
 from ._numbers import put, real, whole, wholes
 
@@ -44,7 +44,7 @@ class Cache(Child):
 
     def __init__(
         self,
-        device: Device | None = None,
+        device: Place = None,
         *,
         batch: int,
         n_kv_head: int,
@@ -52,8 +52,8 @@ class Cache(Child):
         capacity: int,
         value_dim: int | None = None,
         n_layer: int = 1,
-        key_dtype: str = "f32",
-        value_dtype: str | None = None,
+        key_dtype: DType = "f32",
+        value_dtype: DType | None = None,
         no_hadamard: bool = False,
         key_scales: Sequence[float] | None = None,
         value_scales: Sequence[float] | None = None,

@@ -123,11 +123,15 @@ def first(config: Config, expected: Expected, *keys: str) -> Any:
 
 
 def heads(config: Config) -> int | None:
-    return first(config, _HEADS, "num_heads", "num_attention_heads", "n_head", "n_heads")
+    found: int | None = first(
+        config, _HEADS, "num_heads", "num_attention_heads", "n_head", "n_heads"
+    )
+    return found
 
 
 def kv_heads(config: Config) -> int | None:
-    return first(config, _HEADS, "num_kv_heads", "num_key_value_heads")
+    found: int | None = first(config, _HEADS, "num_kv_heads", "num_key_value_heads")
+    return found
 
 
 # ---- A vkattn file's own config -----------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Sequence, Union
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ._arrays import (
     DTYPES,
     STORED,
     Array,
+    DType,
     HostArray,
     Shape,
     check_dtype,
@@ -29,6 +30,8 @@ from ._errors import InvalidError, error_of
 from ._log import Log
 from ._numbers import flag, whole, wholes
 
+# A device, an index of `devices`, a part of a name, or None for the default.
+Place = Union["Device", int, str, None]
 _DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 
 
@@ -138,9 +141,10 @@ class Device:
     def closed(self) -> bool:
         return not self._core.box[0]
 
-    def tensor(self, array: Array, dtype: str | None = None) -> Tensor:
+    def tensor(self, array: Array, dtype: DType | None = None) -> Tensor:
         """A new tensor with the array's shape and values, converted where dtype is another, or
         quantised, see `quantize`."""
+        dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
         if dtype in ENCODED:
             host = host_array(array, "array", "f32")
             tensor = Tensor(self, host.data.shape, dtype)
@@ -157,11 +161,11 @@ class Device:
         core = self._core
         return core.turn(lambda: int(lib.vka_device_host_alignment(core.box[0])))
 
-    def host_array(self, shape: Shape, dtype: str = "f32") -> np.ndarray:
+    def host_array(self, shape: Shape, dtype: DType = "f32") -> np.ndarray:
         """A new numpy array of zeros that `share` takes; of bf16 as uint16."""
-        return _shared.host_array(self, shape, dtype)
+        return _shared.host_array(self, shape, check_dtype(dtype, "dtype"))
 
-    def share(self, array: np.ndarray, dtype: str | None = None) -> Tensor:
+    def share(self, array: np.ndarray, dtype: DType | None = None) -> Tensor:
         """A tensor in the memory of a numpy array, which the device uses in place: no copy is made.
 
         array: dense and writable, its memory as `host_array` makes it: begins at a multiple of
@@ -170,6 +174,7 @@ class Device:
         Share memory once and take views of the tensor: two of the same memory are not ordered.
         UnsupportedError where the device cannot.
         """
+        dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
         memory, core = _shared.memory_of(self, array, dtype), self._core
         tensor = Tensor.__new__(Tensor)
 
@@ -182,7 +187,7 @@ class Device:
         tensor._create(self, "tensor", make)
         return tensor
 
-    def empty(self, shape: Shape, dtype: str = "f32") -> Tensor:
+    def empty(self, shape: Shape, dtype: DType = "f32") -> Tensor:
         """A new tensor whose values are undefined."""
         return Tensor(self, shape, dtype)
 
@@ -244,7 +249,11 @@ _default_lock = threading.RLock()
 
 
 def default_device() -> Device:
-    """The device that is used where none is given: the most capable one, made when first needed."""
+    """The device that is used where none is given: the most capable one, made when first needed.
+
+    Functions that take a device take an index of `devices` or a part of a name as well: that device
+    is opened once, or is the open one of that name.
+    """
 
     def pick() -> Device:
         global _default
@@ -258,29 +267,39 @@ def default_device() -> Device:
 # Devices by their keys, the name and a number, and those that were opened by a name alone.
 _numbers = itertools.count(1)
 _living: weakref.WeakValueDictionary[str, Device] = weakref.WeakValueDictionary()
-_opened: dict[str, Device] = {}
+_opened: dict[str | int, Device] = {}
 
 
-def device_of(key: str) -> Device:
-    """The device of a key or of a part of a name: an open one, or one that is opened for it; of ""
-    the default. Pickles and exported graphs, which hold keys, so find theirs in another process."""
+def device_of(key: str | int) -> Device:
+    """The device of a key, a part of a name or an index: an open one, or one that is opened for it; of
+    "" the default. Pickles and exported graphs, which hold keys, so find theirs in another process."""
     if not key:
         return default_device()
+    if isinstance(key, str) and key.isdigit():
+        key = int(key)  # as Device takes it
+    if isinstance(key, int):
+        return _opened_device(key, lambda info: info.index == key)
     found = _living.get(key)
     if found is not None and not found.closed:
         return found
     name = key.rpartition("#")[0] or key
+    return _opened_device(name, lambda info: name.lower() in info.name.lower())
+
+
+def _opened_device(device: str | int, fits: Callable[[DeviceInfo], bool]) -> Device:
     for other in list(_living.values()):
-        if name.lower() in other.info.name.lower() and not other.closed:
+        if not other.closed and fits(other.info):
             return other
-    _opened[name] = Device(name)
-    return _opened[name]
+    _opened[device] = Device(device)
+    return _opened[device]
 
 
-def pick_device(device: Device | None) -> Device:
-    """The one given, or the default."""
+def pick_device(device: Place) -> Device:
+    """The one given, that of an index or of a part of a name, or the default."""
     if device is None:
         return default_device()
+    if isinstance(device, (str, int)) and not isinstance(device, bool) and device != "":
+        return device_of(device)
     if not isinstance(device, Device):
         raise TypeError(f"device: expected a Device, got {type(device).__name__}")
     if device.closed:
@@ -291,14 +310,14 @@ def pick_device(device: Device | None) -> Device:
 class Tensor(Child):
     """Elements of one type on a device: an owner of memory, or a view of another tensor's.
 
-    shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32", "bool", or a type of quantised weights
-    such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `quantize`,
+    device: see `default_device`. shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32", "bool",
+    numpy's or PyTorch's names or objects of these, or a type of quantised weights such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `quantize`,
     `GGUF.upload`).
     """
 
     device: Device
 
-    def __init__(self, device: Device | None, shape: Shape, dtype: str = "f32") -> None:
+    def __init__(self, device: Place, shape: Shape, dtype: DType = "f32") -> None:
         device = pick_device(device)
         axes = check_shape(shape, "shape")
         kind = DTYPES[check_dtype(dtype, "dtype")]
@@ -320,10 +339,11 @@ class Tensor(Child):
         closed = ", closed" if self.closed else ""
         return f"<vkattn.Tensor {self.dtype} {list(self.shape)}{closed}>"
 
-    def write(self, array: Array, dtype: str | None = None) -> None:
+    def write(self, array: Array, dtype: DType | None = None) -> None:
         """Copies an array of the tensor's shape and type; with dtype, which must be the tensor's,
         floats of other types are converted. A tensor of blocks takes floats, see `quantize`.
         """
+        dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
         if self.dtype not in ENCODED or dtype not in (None, self.dtype):
             self._write(host_array(array, "array", dtype))
             return

@@ -131,4 +131,5 @@ def view(array: Any, what: str) -> tuple[np.ndarray, str]:
     if 0 in shape:
         dtype, name = _element_type(tensor, what)
         return np.empty(shape, dtype), name
-    return _read(capsule, tensor, what)
+    seen: tuple[np.ndarray, str] = _read(capsule, tensor, what)
+    return seen

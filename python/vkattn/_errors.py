@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._abi import ffi, lib, text_of
+from ._sentences import in_python
 
 
 class VkattnError(Exception):
@@ -80,6 +81,6 @@ _CLASSES["VKA_OUT_OF_HOST_MEMORY"] = OutOfMemoryError
 def error_of(status: int, sentence: str) -> VkattnError:
     """The exception for a status that is not VKA_OK."""
     name = text_of(lib.vka_status_name(ffi.cast("enum vka_status", status)))
-    error = _CLASSES.get(name, VkattnError)(sentence or name)
+    error = _CLASSES.get(name, VkattnError)(in_python(sentence) or name)
     error.status = name
     return error

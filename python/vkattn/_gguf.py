@@ -92,7 +92,7 @@ class _Source:
     def __init__(self, path: str, data: np.ndarray) -> None:
         self.path = path
         self.bytes = data
-        self.data = memoryview(data)
+        self.data = data.data
         self.at = 0
 
     def malformed(self, why: str) -> FileError:
@@ -284,7 +284,7 @@ def _is_shared(key: str, value: Any, first: dict[str, Any]) -> bool:
     same = first.get(key)
     if type(same) is not type(value):
         return False
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and isinstance(same, np.ndarray):
         return bool(same.dtype == value.dtype and same.tobytes() == value.tobytes())
     return repr(same) == repr(value)  # a NaN too
 

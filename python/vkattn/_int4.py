@@ -93,7 +93,8 @@ def _pack_values(words: np.ndarray, format: str) -> np.ndarray:
     """Rows of two values a byte, the first one low."""
     if format == "awq":
         rows = _unpack_awq(words).T
-        return rows[:, ::2] | rows[:, 1::2] << 4
+        packed: np.ndarray = rows[:, ::2] | rows[:, 1::2] << 4
+        return packed
     # A word is 8 neighbours of a row from the lowest bits up: four bytes of it.
     by_word = words.astype("<u4").view(np.uint8).reshape(*words.shape, 4)
     return by_word.transpose(1, 0, 2).reshape(words.shape[1], -1)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Sequence, Union
+from typing import TYPE_CHECKING, Any, Sequence, Union, overload
 
 import numpy as np
 
 from . import _extra_rows, _weights
 from ._abi import ffi, lib, new_struct
-from ._arrays import DTYPES, FLOATS, Array, HostArray, check_dtype, host_array
+from ._arrays import DTYPES, FLOATS, Array, DType, Floats, HostArray, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
 from ._blocks import ENCODED
 from ._cache import Cache
 from ._core import check_child
-from ._device import Device, Tensor, pick_device
+from ._device import Device, Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks
 from ._numbers import flag, whole
-from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
+from ._option_table import check_options, takes_options
+from ._options import LAYOUTS, AttentionOptions, Rope, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 
 if TYPE_CHECKING:
@@ -38,13 +39,18 @@ _OF_KEYS = ("mask", "key_padding_mask", "kv_length", "query_offset", "causal", "
 class _Linear:
     """A projection on the host, in the layer's element type."""
 
-    def __init__(self, given: Linear, what: str, dtype: str | None) -> None:
+    weight: Any  # an array of the host, blocks or a Tensor
+    bias: Any
+
+    def __init__(self, given: Linear, what: str, dtype: DType | None) -> None:
         weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
         self.what = what
         self.weight = host_array(weight, f"{what}.weight", dtype)
         self.bias = None if bias is None else host_array(bias, f"{what}.bias", dtype)
         if self.weight.data.ndim != 2:
-            raise InvalidError(f"{what}.weight: expected [out][in], got {self._shape()}")
+            raise InvalidError(
+                f"{what}.weight: expected [out][in], got {list(self.weight.data.shape)}"
+            )
         self.rows, self.columns = self.weight.data.shape
         self._check_bias()
 
@@ -55,7 +61,7 @@ class _Linear:
             )
 
     def _shape(self) -> list[int]:
-        return list(self.weight.data.shape)
+        return [self.rows, self.columns]
 
     def heads(self, n_head: int, what: str) -> int:
         """Features of a head."""
@@ -87,11 +93,8 @@ class _TensorLinear(_Linear):
         self.weight = check_child(weight, Tensor, f"{what}.weight")
         self.bias = None if bias is None else check_child(bias, Tensor, f"{what}.bias")
         if len(weight.shape) != 2:
-            raise InvalidError(f"{what}.weight: expected [out][in], got {self._shape()}")
+            raise InvalidError(f"{what}.weight: expected [out][in], got {list(weight.shape)}")
         self.rows, self.columns = weight.shape
-
-    def _shape(self) -> list[int]:
-        return list(self.weight.shape)
 
     def widen(self, row: Array | None, what: str) -> None:
         raise UnsupportedError(f"{what}: not supported in a layer whose weights are tensors")
@@ -105,7 +108,7 @@ class _TensorLinear(_Linear):
 class _BlockLinear(_Linear):
     """A projection of quantised blocks on the host; its bias is float32."""
 
-    def __init__(self, given: Any, what: str, dtype: str | None) -> None:
+    def __init__(self, given: Any, what: str, dtype: DType | None) -> None:
         weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
         if dtype is not None:
             raise InvalidError(f"dtype: expected none, as {what}.weight is {weight.dtype} already")
@@ -115,14 +118,11 @@ class _BlockLinear(_Linear):
         self.rows, self.columns = weight.shape
         self._check_bias()
 
-    def _shape(self) -> list[int]:
-        return list(self.weight.shape)
-
     def widen(self, row: Array | None, what: str) -> None:
         raise UnsupportedError(f"{what}: not supported in a layer of quantised weights")
 
 
-def _linear_of(given: Linear, what: str, dtype: str | None) -> _Linear:
+def _linear_of(given: Linear, what: str, dtype: DType | None) -> _Linear:
     first = given[0] if isinstance(given, (tuple, list)) and given else given
     if isinstance(first, Blocks):
         return _BlockLinear(given, what, dtype)
@@ -130,7 +130,7 @@ def _linear_of(given: Linear, what: str, dtype: str | None) -> _Linear:
 
 
 def _one_dtype(linears: Sequence[_Linear]) -> str:
-    dtype = linears[0].weight.dtype
+    dtype: str = linears[0].weight.dtype
     if any(isinstance(linear, _BlockLinear) for linear in linears):
         return _one_block_dtype(linears)
     if dtype not in FLOATS:
@@ -155,6 +155,7 @@ def _one_block_dtype(linears: Sequence[_Linear]) -> str:
     return str(linears[0].weight.dtype)
 
 
+@takes_options
 class Layer(_weights.Layer):
     """The weights of one attention layer, uploaded once.
 
@@ -181,7 +182,7 @@ class Layer(_weights.Layer):
 
     def __init__(
         self,
-        device: Device | None = None,
+        device: Place = None,
         *,
         n_head: int,
         query: Linear,
@@ -190,7 +191,7 @@ class Layer(_weights.Layer):
         output: Linear | None = None,
         n_kv_head: int | None = None,
         interleaved: bool = False,
-        dtype: str | None = None,
+        dtype: DType | None = None,
         layout: str = "bsd",
         keep_weights: bool = False,
         quantize: str | None = None,
@@ -201,7 +202,8 @@ class Layer(_weights.Layer):
         device = pick_device(device)
         choose(LAYOUTS, layout, "layout")
         check_options(dict(options))
-        if dtype is not None and check_dtype(dtype, "dtype") not in FLOATS:
+        dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
+        if dtype is not None and dtype not in FLOATS:
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype}")
         if quantize is not None and quantize not in ENCODED:
             raise InvalidError(f"quantize: expected one of {', '.join(ENCODED)}, got {quantize}")
@@ -300,8 +302,8 @@ class Layer(_weights.Layer):
     def from_torch(
         module: Any,
         *,
-        device: Device | None = None,
-        dtype: str | None = None,
+        device: Place = None,
+        dtype: DType | None = None,
         keep_weights: bool = False,
         quantize: str | None = None,
     ) -> Layer:
@@ -325,8 +327,8 @@ class Layer(_weights.Layer):
         n_head: int | None = None,
         n_kv_head: int | None = None,
         rope: Rope | bool | None = None,
-        device: Device | None = None,
-        dtype: str | None = None,
+        device: Place = None,
+        dtype: DType | None = None,
         keep_weights: bool = False,
         quantize: str | None = None,
     ) -> Layer:
@@ -366,6 +368,37 @@ class Layer(_weights.Layer):
             f"{self.query_dim} to {self.output_dim}{closed}>"
         )
 
+    @overload
+    def __call__(
+        self,
+        query: Array,
+        key: Array | None = ...,
+        value: Array | None = ...,
+        *,
+        layout: str | None = ...,
+        cache: Cache | None = ...,
+        scores: None = ...,
+        dtype: DType | None = ...,
+        path: str = ...,
+        timeout: float = ...,
+        **options: Unpack[AttentionOptions],
+    ) -> Floats: ...
+    @overload
+    def __call__(
+        self,
+        query: Array,
+        key: Array | None = ...,
+        value: Array | None = ...,
+        *,
+        layout: str | None = ...,
+        cache: Cache | None = ...,
+        scores: str,
+        dtype: DType | None = ...,
+        path: str = ...,
+        timeout: float = ...,
+        **options: Unpack[AttentionOptions],
+    ) -> tuple[Floats, Floats]: ...
+    @takes_options
     def __call__(
         self,
         query: Array,
@@ -375,7 +408,7 @@ class Layer(_weights.Layer):
         layout: str | None = None,
         cache: Cache | None = None,
         scores: str | None = None,
-        dtype: str | None = None,
+        dtype: DType | None = None,
         path: str = "auto",
         timeout: float = DEFAULT_TIMEOUT,
         **options: Unpack[AttentionOptions],
@@ -393,6 +426,7 @@ class Layer(_weights.Layer):
         batch, n_q and, without a cache, n_kv may be 0: rows without keys are the output's bias.
         """
         given = {"query": query, "key": key, "value": value}
+        dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
         host = {
             name: float_array(array, name, dtype, (2, 3))
             for name, array in given.items()
@@ -408,13 +442,18 @@ class Layer(_weights.Layer):
                 raise InvalidError(f"{name}: expected {n_axes} axes as query has, got {shape}")
             if unbatched:
                 host[name] = array._replace(data=np.expand_dims(array.data, swap))
-        shape = host["query"].data.shape
+        size = host["query"].data.shape
         n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
-        weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv + self.n_extra)
-        if 0 in shape[:2] or not n_kv:
-            results = self._run_empty(host, swap, cache, weights_shape, scores, timeout, options)
+        weights_shape = (size[swap], self.n_head, size[1 - swap], n_kv + self.n_extra)
+        given_options = dict(options)
+        if 0 in size[:2] or not n_kv:
+            results = self._run_empty(
+                host, swap, cache, weights_shape, scores, timeout, given_options
+            )
         else:
-            results = self._run(host, layout, cache, weights_shape, scores, path, timeout, options)
+            results = self._run(
+                host, layout, cache, weights_shape, scores, path, timeout, given_options
+            )
         if unbatched:
             results = [np.squeeze(x, axis) for x, axis in zip(results, (swap, 0))]
         return tuple(results) if scores else results[0]

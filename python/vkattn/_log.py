@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ._abi import LOG_CALLBACK, enum_names, ffi, text_of
+from ._sentences import in_python
 
 _LEVELS = {value: name for name, value in enum_names("VKA_LOG_", "vka_log_level").items()}
 
@@ -28,7 +29,7 @@ class Log:
                 log(_LEVELS.get(level, "info"), text)
 
         def receive(_user: Any, level: int, message: Any) -> None:
-            text = text_of(message)
+            text = in_python(text_of(message))
             if level == 0:
                 self.error = text
             if self.held is None:

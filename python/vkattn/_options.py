@@ -13,6 +13,7 @@ from ._errors import InvalidError
 from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
 from ._numbers import flag, nonzero, put, whole
+from ._option_table import check_options, takes_options
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
 SCORES = enum_names("VKA_SCORES_", "vka_scores")
@@ -37,41 +38,28 @@ class Rope:
     attention_factor: float = 1.0
 
 
+@takes_options
 class AttentionOptions(TypedDict, total=False):
-    """Keywords of `attention`, a called `Layer`, `Plan.attention` and `Plan.layer`.
+    """Keywords of `attention`, a called `Layer`, `Plan.attention` and `Plan.layer`."""
 
-    A key j is visible to a query at position p where all of mask, key_padding_mask, kv_length,
-    causal and window allow it. Arrays are uploaded once; a Tensor can be written again between
-    runs.
-    """
-
-    # bool (True: visible) or float (added), 1 to 4 axes that broadcast from the right against
-    # [batch][n_head][n_q][n_kv]: two axes are always [n_q][n_kv]. n_kv is the capacity of a cache.
-    # An array may be [batch * n_head][n_q][n_kv] as well, float64, which becomes float32, or int64
-    # of 0 (hidden) and 1 (visible).
     mask: Array | Tensor
-    # PyTorch's: bool (True: hidden) or float (added), [batch][n_kv] whatever the layout. It is
-    # joined to mask on the host, so neither can be a Tensor where both are given, nor this alone.
     key_padding_mask: Array
-    # Visible keys of a batch element, [batch] or [1] whole numbers.
     kv_length: Array | Tensor
-    # Position of query 0, [batch] or [1]; by default the number of past keys.
     query_offset: Array | Tensor
-    causal: bool  # j <= p
-    window: tuple[int, int]  # p - j <= left and j - p <= right; -1: unbounded
-    scale: float  # by default 1 / sqrt(head_dim)
-    softcap: float  # c: c * tanh(s / c)
-    masked_row: str  # what a row without keys gives: "zero" (default), "uniform" or "nan"
+    causal: bool
+    window: tuple[int, int]
+    scale: float
+    softcap: float
+    masked_row: str
     rope: Rope | None
-    # RMS norm weights of q and k, float32 [head_dim] each, and the epsilon of the mean square.
     q_norm: Array | Tensor
     k_norm: Array | Tensor
     norm_epsilon: float
-    sink: Array | Tensor  # float32 [n_head]: a logit that joins each row's denominator
-    alibi: Array | Tensor  # float32 [n_head]: slopes m; -m * |p - j| is added
-    dropout: float  # rate in [0, 1)
+    sink: Array | Tensor
+    alibi: Array | Tensor
+    dropout: float
     dropout_seed: int
-    exact_softmax: bool  # with twice the digits of float32, on the unfused path
+    exact_softmax: bool
 
 
 _INTEGERS = ("kv_length", "query_offset")
@@ -128,13 +116,6 @@ def _write_rope(options: Any, rope: Any) -> Any:
     frequencies = ffi.new("double[]", list(rope.frequencies))
     options.rope.frequencies = frequencies
     return frequencies
-
-
-def check_options(given: dict[str, Any]) -> None:
-    """As Python refuses a keyword that a function does not have."""
-    unknown = set(given) - set(AttentionOptions.__annotations__)
-    if unknown:
-        raise TypeError(f"unexpected keyword argument '{min(unknown)}'")
 
 
 class Prepared:

@@ -10,10 +10,11 @@ from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import COMPILING, SLICE, check_child
-from ._device import Device, Tensor, pick_device
+from ._device import Device, Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
 from ._numbers import flag, put, real, whole
+from ._option_table import takes_options
 from ._options import (
     LAYOUTS,
     PATHS,
@@ -83,7 +84,7 @@ class Plan(TrainingOperations):
 
     def __init__(
         self,
-        device: Device | None = None,
+        device: Place = None,
         *,
         path: str = "auto",
         workspace_limit: int | None = None,
@@ -108,6 +109,7 @@ class Plan(TrainingOperations):
     def __repr__(self) -> str:
         return f"<vkattn.Plan on {self.device.info.name!r}{', closed' if self.closed else ''}>"
 
+    @takes_options
     def attention(
         self,
         q: Tensor,
@@ -178,6 +180,7 @@ class Plan(TrainingOperations):
 
         self.device._core.call(add)
 
+    @takes_options
     def attention_backward(
         self,
         q: Tensor,
@@ -235,6 +238,7 @@ class Plan(TrainingOperations):
 
         self.device._core.call(add)
 
+    @takes_options
     def layer(
         self,
         layer: Layer,
@@ -333,6 +337,7 @@ class Plan(TrainingOperations):
 
         return prepared, write
 
+    @takes_options
     def layer_backward(
         self,
         layer: Layer,

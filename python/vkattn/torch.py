@@ -23,17 +23,16 @@ from typing import TYPE_CHECKING, Any, Iterator, Union
 import torch
 
 from . import _torch_ops as ops
-from ._device import Device, Tensor, pick_device
+from ._device import Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._numbers import flag, real, wholes
-from ._options import AttentionOptions, check_options
+from ._option_table import check_options, takes_options
+from ._options import AttentionOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["MultiheadAttention", "attention", "attention_weights", "linear", "sdpa"]
-
-Place = Union[Device, str, None]
 
 
 def _check(tensor: torch.Tensor, what: str) -> None:
@@ -54,8 +53,8 @@ def _check(tensor: torch.Tensor, what: str) -> None:
 
 def _key(device: Place) -> str:
     """The device as an operator's graph names it."""
-    if device is None or isinstance(device, str):
-        return device or ""
+    if device is None or isinstance(device, (str, int)):
+        return "" if device is None else str(device)
     if not torch.compiler.is_compiling():
         pick_device(device)  # refuses what is none, and a closed one
     return device._key
@@ -112,6 +111,7 @@ def _mask(mask: torch.Tensor, padding: Any, batch: int, n_head: int) -> torch.Te
     return mask + bias
 
 
+@takes_options
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -131,6 +131,7 @@ def attention(
     return output
 
 
+@takes_options
 def attention_weights(
     q: torch.Tensor,
     k: torch.Tensor,

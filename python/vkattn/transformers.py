@@ -20,8 +20,9 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from ._device import Place
 from ._errors import UnsupportedError
-from .torch import Place, attention, attention_weights
+from .torch import attention, attention_weights
 
 __all__ = ["register"]
 

@@ -19,7 +19,7 @@ import ctypes
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ._abi import ffi, lib, new_struct, text_of
-from ._arrays import DTYPES, Shape, check_dtype, check_shape
+from ._arrays import DTYPES, DType, Shape, check_dtype, check_shape
 from ._core import Core, check_child, close_dropped
 from ._device import Device, Tensor
 from ._device_info import info_of
@@ -153,7 +153,7 @@ def wrap(
     device: Device,
     buffer: Any,
     shape: Shape,
-    dtype: str = "f32",
+    dtype: DType = "f32",
     *,
     size: int,
     usage: int,

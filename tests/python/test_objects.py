@@ -48,7 +48,7 @@ def test_wrong_arrays(device, array, error, sentence):
         ({"masked_row": "none"}, vkattn.InvalidError, "masked_row: expected one of zero"),
         ({"path": "fast"}, vkattn.InvalidError, "path: expected one of auto"),
         ({"scores": "all"}, vkattn.InvalidError, "scores: expected one of"),
-        ({"dtype": "f64"}, vkattn.InvalidError, "q: expected one of f32"),
+        ({"dtype": "f64"}, vkattn.InvalidError, "dtype: expected one of f32"),
         ({"window": 3}, vkattn.InvalidError, "window: expected"),
         ({"window": (2**40, 0)}, vkattn.InvalidError, "window: left: expected a whole number"),
         ({"rope": 4}, TypeError, "rope: expected a Rope"),
@@ -71,8 +71,11 @@ def test_wrong_arrays(device, array, error, sentence):
         ({"rope": vkattn.Rope(2, attention_factor=-1)}, vkattn.InvalidError, "attention_factor"),
         ({"timeout": -1.0}, vkattn.InvalidError, "timeout: expected seconds"),
         ({"timeout": float("nan")}, vkattn.InvalidError, "timeout"),
-        ({"casual": True}, TypeError, "unexpected keyword argument 'casual'"),
-        ({"device": 0}, TypeError, "device: expected a Device"),
+        ({"casual": True}, TypeError, "unexpected keyword argument 'casual': did you mean causal"),
+        ({"is_causal": True}, TypeError, "'is_causal': did you mean causal"),
+        ({"zebra": True}, TypeError, "unexpected keyword argument 'zebra'$"),
+        ({"device": 1.5}, TypeError, "device: expected a Device"),
+        ({"dtype": "float64"}, vkattn.InvalidError, "dtype: .*got 'float64': give float32"),
     ],
 )
 def test_wrong_options(device, options, error, sentence):
@@ -82,7 +85,7 @@ def test_wrong_options(device, options, error, sentence):
 
 def test_sentences_are_the_librarys(device):
     wide = np.ones((1, 1, 3, 5), np.float32)
-    with pytest.raises(vkattn.InvalidError, match="vka_plan_add_attention: k is") as info:
+    with pytest.raises(vkattn.InvalidError, match="^Plan.attention: k is") as info:
         vkattn.attention(ONE, wide, ONE, device=device)
     assert info.value.status == "VKA_INVALID"
     assert isinstance(info.value, (vkattn.VkattnError, ValueError))

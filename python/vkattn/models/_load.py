@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Union
+from typing import Any, TypeVar, Union, overload
 
+from .._arrays import DType, check_dtype
 from .._config import read_json_file, shown
-from .._device import Device, pick_device
+from .._device import Device, Place, pick_device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from ._causal import Causal
@@ -33,6 +34,8 @@ from ._whisper import Whisper
 
 ENCODERS = (*TEXTS, *(kind for kind in SEQ2SEQ if kind not in TEXTS), *IMAGES, *PAIRS)
 Model = Union[Decoder, Encoder, Whisper, ViT, Clip]
+_CLASSES = (Decoder, Seq2Seq, Encoder, Whisper, ViT, Clip)
+M = TypeVar("M", Decoder, Encoder, Seq2Seq, Whisper, ViT, Clip)
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
 _INERT = {
@@ -84,14 +87,35 @@ _INERT = {
 _INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
 
 
+@overload
 def load(
     path: str | os.PathLike[str],
     *,
-    device: Device | None = None,
-    dtype: str | None = None,
+    device: Place = ...,
+    dtype: DType | None = ...,
+    quantize: str | None = ...,
+) -> Model: ...
+@overload
+def load(
+    path: str | os.PathLike[str],
+    kind: type[M],
+    *,
+    device: Place = ...,
+    dtype: DType | None = ...,
+    quantize: str | None = ...,
+) -> M: ...
+def load(
+    path: str | os.PathLike[str],
+    kind: Any = None,
+    *,
+    device: Place = None,
+    dtype: DType | None = None,
     quantize: str | None = None,
-) -> Model:
+) -> Any:
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
+
+    kind: the class that is wanted, such as `Decoder`, which type checkers then know; InvalidError where
+    the file holds another.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
     stay as they are, as do those of 4 bits by GPTQ and AWQ. quantize: "q8_0", "q4_0", "q4_K", "q6_K" or
@@ -100,11 +124,18 @@ def load(
     """
     place = os.fsdecode(path)
     quantize = check_quantize(quantize)
+    dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
+    model: Model
     if os.path.isdir(place):
-        return _load_folder(place, pick_device(device), dtype, quantize)
-    if dtype is not None:
+        model = _load_folder(place, pick_device(device), dtype, quantize)
+    elif dtype is not None:
         raise InvalidError("dtype: the weights of a GGUF file stay as they are")
-    return _load_gguf(GGUF(place), pick_device(device), quantize)
+    else:
+        model = _load_gguf(GGUF(place), pick_device(device), quantize)
+    if kind is not None and not isinstance(model, kind):
+        found = next(x.__name__ for x in _CLASSES if isinstance(model, x))
+        raise InvalidError(f"{place}: expected a {kind.__name__}, which a {found} is not")
+    return model
 
 
 def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
