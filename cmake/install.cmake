@@ -27,6 +27,10 @@ if(TARGET vkattn_tool)
   install(FILES docs/vkattn.1 docs/vkattn-mnist.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES tools/completion/vkattn.bash RENAME vkattn
           DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES tools/completion/vkattn.zsh RENAME _vkattn
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES tools/completion/vkattn.fish
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   install(FILES tools/completion/vkattn-mnist.bash RENAME vkattn-mnist
           DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 endif()

@@ -151,8 +151,24 @@ expect 0 'driver' devices
 expect 0 '"kernels":\[{"name":' devices --json
 expect 0 '^0: ' devices --device 0
 expect 2 'expected a command'
-expect 2 "unknown command 'frobnicate'" frobnicate
-expect 2 "unknown option '--frobnicate'" devices --frobnicate
+expect 2 "unknown command 'frobnicate'; 'vkattn help' lists them" frobnicate
+expect 2 "unknown command 'dveice': did you mean 'devices'" dveice
+expect 2 "expected a command, got '--frobnicate'" --frobnicate
+expect 2 "unknown option '--frobnicate'; 'vkattn devices --help' lists" devices --frobnicate
+expect 2 "unknown option '--jsno': did you mean '--json'? 'vkattn devices --help'" devices --jsno
+expect 2 "unknown option '--hepl=1': did you mean '--help'" devices --hepl=1
+expect 2 "got 'laier': did you mean 'layer'" bench laier
+expect 2 "help: expected a command, man, bash, zsh or fish, got 'x'" help x
+expect 0 '^  sweep ' bench --help
+expect 0 '^matmul_tile\|  kernels    matmul_tile' devices --kernels
+expect 0 '^0: ' --device 0 devices
+expect 0 '^0: ' --device=0 --no-cache devices
+expect 2 '--n: expected, but not given' bench --device 0 matmul --m 8
+expect 2 '--n: expected, but not given' --device 0 bench --no-cache matmul --m 8
+if [ "$("$vkattn" devices --device 0 2>&1 | wc -l)" != 6 ]; then
+    failures=$((failures + 1))
+    echo 'FAILED: devices prints another number of lines than six a device'
+fi
 expect 2 "unknown option '-q'" devices -q
 expect 2 '--json: expected no value' devices --json=1
 expect 2 "expected only options, got 'extra'" devices extra

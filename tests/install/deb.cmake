@@ -51,7 +51,8 @@ endfunction()
 check_package(vkattn "libc6;libjansson4;libvulkan1"
   "bin/vkattn;bin/vkattn-mnist;include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;include/vkattn/vkattn_cache.h;include/vkattn/vkattn_dtype.h;include/vkattn/vkattn_model.h;include/vkattn/vkattn_train.h;include/vkattn/vkattn.hpp;share/doc/vkattn/examples/attention.c;\
 share/man/man1/vkattn.1.gz;share/man/man1/vkattn-mnist.1.gz;share/doc/vkattn/changelog.gz;\
-share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
+share/bash-completion/completions/vkattn;share/zsh/site-functions/_vkattn;\
+share/fish/vendor_completions.d/vkattn.fish;share/doc/vkattn/copyright")
 if(fields MATCHES "mpi")
   message(SEND_ERROR "vkattn depends on an MPI:\n${fields}")
 endif()

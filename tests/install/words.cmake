@@ -1,5 +1,7 @@
-# Every option that the tools' help names is in their manual page and their completion.
+# The manual page and the completions of vkattn are what its table makes; each command's --help finds its
+# options there. Every option that the other tools' help names is in their manual page and completion.
 #
+#   cmake -D VKATTN=vkattn -D SOURCE=root -D UPDATE=ON -P words.cmake    writes what the table makes
 #   cmake -D VKATTN=vkattn -D MNIST=vkattn-mnist -D SOURCE=root
 #         [-D MPI_TOOL=vkattn-mpi] -P words.cmake
 cmake_minimum_required(VERSION 3.25)
@@ -26,7 +28,41 @@ function(check PROGRAM HELP NAME)
   message("${NAME}: ${count} options")
 endfunction()
 
-check(${VKATTN} help vkattn)
+function(made WORD FILE)
+  execute_process(COMMAND ${VKATTN} help ${WORD} OUTPUT_VARIABLE made COMMAND_ERROR_IS_FATAL ANY)
+  if(UPDATE)
+    file(WRITE ${SOURCE}/${FILE} "${made}")
+  endif()
+  file(READ ${SOURCE}/${FILE} kept)
+  if(NOT made STREQUAL kept)
+    message(SEND_ERROR "${FILE} is not what 'vkattn help ${WORD}' prints; to write it:\n"
+            "  cmake -D VKATTN=${VKATTN} -D SOURCE=. -D UPDATE=ON -P tests/install/words.cmake")
+  endif()
+endfunction()
+
+made(man docs/vkattn.1)
+made(bash tools/completion/vkattn.bash)
+made(zsh tools/completion/vkattn.zsh)
+made(fish tools/completion/vkattn.fish)
+if(UPDATE)
+  return()
+endif()
+execute_process(COMMAND ${VKATTN} help OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\n  [a-z]+( [a-z]+)?  +" commands "${help}")
+foreach(command IN LISTS commands)
+  string(STRIP "${command}" command)
+  separate_arguments(words UNIX_COMMAND "${command}")
+  execute_process(COMMAND ${VKATTN} help ${words} OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT help MATCHES "^usage: vkattn ${command}")
+    message(SEND_ERROR "vkattn help ${command}: ${help}")
+  endif()
+endforeach()
+list(LENGTH commands count)
+message("vkattn: ${count} commands")
+if(count LESS 12)
+  message(FATAL_ERROR "commands are missing in help")
+endif()
+
 check(${MNIST} --help vkattn-mnist)
 check(${MNIST} "train;--help" vkattn-mnist)
 if(MPI_TOOL)

@@ -1,5 +1,6 @@
 /* Exit codes, error lines and strict options. SPDX-License-Identifier: MIT */
 #include "options.h"
+#include "nearest.h"
 #include "types.def"
 
 #include <assert.h>
@@ -41,6 +42,8 @@ static_assert(sizeof option_paths / sizeof option_paths[0] == VKA_PATH_COUNT + 1
               "option_paths follows vka_path");
 
 static const char *command_name = "";
+static bool (*show_help)(const char *command, const struct option_spec *specs);
+static bool helped;
 
 enum tool_exit tool_exit_of(enum vka_status status)
 {
@@ -69,6 +72,16 @@ enum tool_exit tool_exit_of(enum vka_status status)
 void tool_set_command(const char *command)
 {
     command_name = command;
+}
+
+void tool_set_help(bool (*show)(const char *command, const struct option_spec *specs))
+{
+    show_help = show;
+}
+
+bool tool_helped(void)
+{
+    return helped;
 }
 
 void tool_error(const char *format, ...)
@@ -202,23 +215,33 @@ static void refuse_option(const char *word, const struct option_spec *specs)
             return;
         }
     }
-    bool has_help = false; /* of a program without commands */
-    for (int i = 0; specs[i].name; i++)
-        has_help |= strcmp(specs[i].name, "help") == 0;
-    tool_error("unknown option '%s'; '%s' lists the options", optopt ? letter : word,
-               has_help ? "--help" : "vkattn help");
+    char name[32] = "";
+    if (!optopt && length >= 2 && length - 2 < sizeof name)
+        memcpy(name, word + 2, length - 2);
+    struct nearest nearest = {.word = name};
+    for (int i = 0; *name && specs[i].name; i++)
+        nearest_offer(&nearest, specs[i].name);
+    if (*name && show_help)
+        nearest_offer(&nearest, "help");
+    tool_error("unknown option '%s'%s%s%s '%s%s%s' lists the options", optopt ? letter : word,
+               nearest.best ? ": did you mean '--" : ";", nearest.best ? nearest.best : "",
+               nearest.best ? "'?" : "", show_help ? "vkattn " : "", show_help ? command_name : "",
+               show_help ? " --help" : "--help");
 }
 
 bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first)
 {
-    struct option table[OPTION_SPECS_MAX + 1] = {0};
-    for (int i = 0; specs[i].name; i++) {
+    struct option table[OPTION_SPECS_MAX + 2] = {0};
+    int n = 0;
+    for (int i = 0; specs[i].name; i++, n++) {
         assert(i < OPTION_SPECS_MAX);
         table[i] = (struct option){
             .name = specs[i].name,
             .has_arg = specs[i].kind == OPTION_FLAG ? no_argument : required_argument,
         };
     }
+    if (show_help)
+        table[n] = (struct option){.name = "help", .has_arg = no_argument};
     int c, index = 0;
     optind = 1;
     opterr = 0;
@@ -230,6 +253,10 @@ bool options_parse(int argc, char **argv, const struct option_spec *specs, int *
         }
         if (c != 0) {
             refuse_option(argv[optind - 1], specs);
+            return false;
+        }
+        if (index == n) {
+            helped = show_help(command_name, specs);
             return false;
         }
         if (!set_option(&specs[index], optarg))

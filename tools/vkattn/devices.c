@@ -87,13 +87,22 @@ static size_t matrices_listed(const struct vka_device_properties *p)
     return p->cooperative_matrix_count < room ? p->cooperative_matrix_count : room;
 }
 
+static void print_matrices(const struct vka_device_properties *p)
+{
+    for (size_t i = 0; i < matrices_listed(p); i++)
+        printf("  %-10s %ux%ux%u %s\n", i ? "" : "matrices", p->cooperative_matrix[i].m,
+               p->cooperative_matrix[i].n, p->cooperative_matrix[i].k,
+               p->cooperative_matrix[i].types);
+    if (p->cooperative_matrix_count > matrices_listed(p))
+        printf("  %-10s and %zu more\n", "", p->cooperative_matrix_count - matrices_listed(p));
+}
+
+/* Prints six lines. */
 static void print_properties(const struct vka_device_properties *p)
 {
-    printf("%" PRIu32 ": %s\n", p->index, p->name);
-    printf("  %-10s %s\n", "type", type_name(p->type));
-    printf("  %-10s %s\n", "driver", p->driver);
-    printf("  %-10s %u.%u.%u\n", "vulkan", p->api_version >> 22 & 127, p->api_version >> 12 & 1023,
-           p->api_version & 4095);
+    printf("%" PRIu32 ": %s (%s)\n", p->index, p->name, type_name(p->type));
+    printf("  %-10s %s, Vulkan %u.%u.%u\n", "driver", p->driver, p->api_version >> 22 & 127,
+           p->api_version >> 12 & 1023, p->api_version & 4095);
     printf("  %-10s ", "memory");
     print_bytes(p->memory, ", ");
     print_bytes(p->max_allocation, " an allocation, ");
@@ -103,12 +112,6 @@ static void print_properties(const struct vka_device_properties *p)
     print_bytes(p->max_shared_memory, " shared\n");
     print_features(p, true);
     print_features(p, false);
-    for (size_t i = 0; i < matrices_listed(p); i++)
-        printf("  %-10s %ux%ux%u %s\n", i ? "" : "matrices", p->cooperative_matrix[i].m,
-               p->cooperative_matrix[i].n, p->cooperative_matrix[i].k,
-               p->cooperative_matrix[i].types);
-    if (p->cooperative_matrix_count > matrices_listed(p))
-        printf("  %-10s and %zu more\n", "", p->cooperative_matrix_count - matrices_listed(p));
 }
 
 /* Prints a line for each kernel; `why` is the sentence of a device that cannot be made. */
@@ -174,10 +177,14 @@ static json_t *kernels_json(struct vka_device *device, const char *why)
     return json_pack("{so so}", "kernels", kernels, "error", json_text(device ? NULL : why));
 }
 
+struct devices_options {
+    bool json, kernels, test;
+};
+
 /* Counts the device in *usable if it can be made. */
 static enum tool_exit show_device(const struct vka_device_properties *p,
-                                  const struct device_options *common, bool json, bool test,
-                                  size_t *usable)
+                                  const struct device_options *common,
+                                  const struct devices_options *o, size_t *usable)
 {
     char index[16];
     struct device_options options = *common;
@@ -187,12 +194,12 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
     enum vka_status status = tool_device_try(&options, &d);
     if (status == VKA_IO) /* the file of --tuning-profile */
         return tool_device_close(&d, tool_device_fail(&d, status));
-    if (status == VKA_OK && test)
+    if (status == VKA_OK && o->test)
         status = vka_device_self_test(d.device);
-    d.caching = d.caching && test; /* keeps the results of tests; nothing else is new */
+    d.caching = d.caching && o->test; /* keeps the results of tests; nothing else is new */
     if (d.device)
         p = vka_device_properties(d.device); /* some are only known, or lowered, once it is made */
-    if (json) {
+    if (o->json) {
         json_t *object = properties_json(p), *kernels = kernels_json(d.device, d.sentence);
         json_object_update(object, kernels);
         json_decref(kernels);
@@ -200,7 +207,10 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
             status = VKA_OUT_OF_HOST_MEMORY;
     } else {
         print_properties(p);
-        print_kernels(d.device, d.sentence);
+        if (o->kernels)
+            print_matrices(p);
+        if (o->kernels || !d.device)
+            print_kernels(d.device, d.sentence);
     }
     *usable += status == VKA_OK;
     /* A device that is too old or fails to start is listed as such; others may work. */
@@ -210,11 +220,12 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
 
 int cmd_devices(int argc, char **argv)
 {
-    bool json = false, test = false;
+    struct devices_options o = {0};
     struct device_options common = DEVICE_OPTIONS_DEFAULT;
     const struct option_spec specs[] = {
-        {"json", OPTION_FLAG, &json, 0, 0, NULL},
-        {"self-test", OPTION_FLAG, &test, 0, 0, NULL},
+        {"json", OPTION_FLAG, &o.json, 0, 0, NULL},
+        {"kernels", OPTION_FLAG, &o.kernels, 0, 0, NULL},
+        {"self-test", OPTION_FLAG, &o.test, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&common),
         {0},
     };
@@ -228,9 +239,9 @@ int cmd_devices(int argc, char **argv)
     for (size_t i = 0; code == TOOL_OK && i < count; i++) {
         if (!tool_device_matches(&list[i], common.device))
             continue;
-        if (shown++ && !json)
+        if (shown++ && !o.json)
             putchar('\n');
-        code = show_device(&list[i], &common, json, test, &usable);
+        code = show_device(&list[i], &common, &o, &usable);
     }
     if (code == TOOL_OK && !shown) {
         tool_error("--device: no device has the index or name '%s'", common.device);

@@ -2,7 +2,9 @@
 #include "report.h"
 #include "sweep.h"
 
+#include "common/nearest.h"
 #include "vkattn/commands.h"
+#include "vkattn/manual/manual.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -274,6 +276,28 @@ static enum tool_exit bench(struct bench_options *options)
     return tool_device_close(&d, code);
 }
 
+/* Says what bench times; as help where that is asked for. */
+static int refuse(const char *word)
+{
+    static const char *const names[] = {"layer",  "attention", "matmul",
+                                        "decode", "linear",    "sweep"};
+    struct nearest nearest = {.word = word};
+    if (!strcmp(word, "--help")) {
+        printf("usage: vkattn bench OPERATION [OPTION]...\n\n");
+        for (const struct manual_command *c = manual_commands; c->name; c++)
+            if (!strncmp(c->name, "bench ", 6))
+                printf("  %-12s %s\n", c->name + 6, c->summary);
+        printf("\n'vkattn bench OPERATION --help' lists the options of an operation.\n");
+        return TOOL_OK;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        nearest_offer(&nearest, names[i]);
+    tool_error("expected layer, attention, matmul, decode, linear or sweep, got '%s'%s%s%s", word,
+               nearest.best ? ": did you mean '" : "", nearest.best ? nearest.best : "",
+               nearest.best ? "'?" : "");
+    return TOOL_USAGE;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     static const struct {
@@ -290,6 +314,8 @@ int cmd_bench(int argc, char **argv)
     struct bench_options options = {.device = DEVICE_OPTIONS_DEFAULT};
 
     tool_set_command("bench");
+    if (argc > 1)
+        global_options_behind(argc, argv);
     if (argc > 1 && (!strcmp(argv[1], "sweep") || !strcmp(argv[1], "--sweep"))) {
         tool_set_command("bench sweep");
         return sweep_command(argc - 1, argv + 1);
@@ -305,7 +331,5 @@ int cmd_bench(int argc, char **argv)
         options.device.no_cache |= !options.warm;
         return bench(&options);
     }
-    tool_error("expected layer, attention, matmul, decode, linear or sweep, got '%s'",
-               argc > 1 ? argv[1] : "");
-    return TOOL_USAGE;
+    return refuse(argc > 1 ? argv[1] : "");
 }
