@@ -21,7 +21,7 @@ expect "build docs" README.md docs/models.md
 expect "format build python" python/vkattn/_plan.py docs/models.md
 expect "format build clang tools python windows sanitize_tools" tools/vkattn/run/run.c tests/python/test_model.py
 expect "$host validation" tests/layers/test_layer.c
-expect "format build clang tools python windows sanitize_tools" tools/vkattn/bench/sweep.c examples/generate/main.c
+expect "format build clang tools python windows sanitize_tools" tools/vkattn/bench/sweep.c tools/vkattn/generate/generate.c
 expect "${host/windows/files windows} fuzz_files validation" src/io/npy.c README.md
 expect "${host/threads/fuzz_plan threads} validation" src/plan/cut.c
 expect "format build clang trees prebuilt tests sanitizers gpus windows arm64 fuzz_plan threads validation" \

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "patience.h"
-#include "examples/generate/session.h"
+#include "tools/vkattn/generate/session.h"
 #include "selftest/self_test.h"
 #include "test_program.h"
 

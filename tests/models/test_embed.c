@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "patience.h"
-#include "examples/embed/program.h"
+#include "tools/vkattn/embed/program.h"
 #include "reference/model.h"
 #include "reference/reference.h"
 #include "test_program.h"

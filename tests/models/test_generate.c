@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "patience.h"
-#include "examples/generate/session.h"
+#include "tools/vkattn/generate/session.h"
 #include "gpu/command.h"
 #include "reference/reference.h"
 #include "problems/rng.h"

@@ -15,7 +15,7 @@ _vkattn() {
     _init_completion || return
     for ((i = 1; i < cword; i++)); do
         case $command:${words[i]} in
-        :devices | :run | :check | :bench | :tune | :version | :help) command=${words[i]} ;;
+        :devices | :run | :check | :bench | :tune | :generate | :embed | :version | :help) command=${words[i]} ;;
         bench:layer | bench:attention | bench:matmul | bench:decode | bench:linear | bench:sweep) command="bench ${words[i]}" ;;
         esac
     done
@@ -95,6 +95,14 @@ _vkattn() {
     'bench sweep:--svg') _filedir ;;
     'tune:--output') _filedir ;;
     'tune:--dtype') _vkattn_words 'f32 f16 bf16' ;;
+    'generate:--ids') ;;
+    'generate:--tokens') ;;
+    'generate:--temperature') ;;
+    'generate:--seed') ;;
+    'generate:--kv') _vkattn_words 'f32 f16 q8_0 q4_0' ;;
+    'embed:--ids') ;;
+    'embed:--pooling') _vkattn_words 'file mean first' ;;
+    'embed:--output') _filedir npy ;;
     *:--device) _vkattn_words "$(_vkattn_devices)" ;;
     *:--limits) ;;
     *:--timeout) ;;
@@ -108,9 +116,9 @@ _vkattn() {
 _vkattn_word() {
     case $command:$cur in
     :-*) _vkattn_words '--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help --version' ;;
-    :*) _vkattn_words 'devices run check bench tune version help' ;;
+    :*) _vkattn_words 'devices run check bench tune generate embed version help' ;;
     bench:*) _vkattn_words 'layer attention matmul decode linear sweep' ;;
-    help:*) _vkattn_words 'devices run check bench tune version help man bash zsh fish' ;;
+    help:*) _vkattn_words 'devices run check bench tune generate embed version help man bash zsh fish' ;;
     'devices':-*) _vkattn_words '--kernels --json --self-test --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'run':-*) _vkattn_words '--query --output --key --value --mask --kv-lengths --heads --kv-heads --causal --window --layout --dtype --weights --scores --path --html --tokens --count-nonfinite --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'run':*) _filedir safetensors ;;
@@ -123,6 +131,10 @@ _vkattn_word() {
     'bench linear':-*) _vkattn_words '--rows --n --k --weights --activations --dtype --path --repeat --json --passes --explain --kernel --warm --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'bench sweep':-*) _vkattn_words '--lengths --batch --heads --kv-heads --head-dim --causal --dtype --repeat --csv --svg --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'tune':-*) _vkattn_words '--output --dtype --quick --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
+    'generate':-*) _vkattn_words '--ids --tokens --temperature --seed --kv --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
+    'generate':*) _filedir gguf ;;
+    'embed':-*) _vkattn_words '--ids --pooling --plain --output --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
+    'embed':*) _filedir gguf ;;
     esac
 }
 

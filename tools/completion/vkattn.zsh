@@ -16,6 +16,8 @@ _vkattn() {
         'run:runs a whole layer on one input'
         'check:runs case files and compares the results with the expected ones'
         'tune:measures which kernels are the fastest on this device'
+        'generate:continues a prompt by a Llama'
+        'embed:makes vectors of texts by a BERT'
         'version:prints the version'
         'help:explains a command'
         'bench:times a recorded operation'
@@ -41,7 +43,7 @@ _vkattn() {
     )
     for ((i = 2; i < CURRENT; i++)); do
         case $command:${words[i]} in
-        :devices|:run|:check|:bench|:tune|:version|:help) command=${words[i]} ;;
+        :devices|:run|:check|:bench|:tune|:generate|:embed|:version|:help) command=${words[i]} ;;
         bench:layer|bench:attention|bench:matmul|bench:decode|bench:linear|bench:sweep) command="bench ${words[i]}" ;;
         esac
     done
@@ -194,6 +196,23 @@ _vkattn() {
         '--quick[Measures small problems only, to see that tuning works]'
         )
         _arguments $device $options '*: : ' ;;
+    'generate')
+        options=(
+        '--ids[The ids of the tokens of the prompt]:ids: '
+        '--tokens[How many tokens follow, 64 if not given]:tokens: '
+        '--temperature[Draws each token]:temperature: '
+        '--seed[The seed of what is drawn, 0 if not given]:seed: '
+        '--kv[The type of the cached keys and values, f32 if not given]:kv:(f32 f16 q8_0 q4_0)'
+        )
+        _arguments $device $options '*: :_files -g "*.gguf"' ;;
+    'embed')
+        options=(
+        '--ids[The ids of the tokens of each text, those that begin and end it included]:ids: '
+        '--pooling[Whether the vector is the mean of the last rows, or the first of them]:pooling:(file mean first)'
+        '--plain[Leaves the length of the vectors as it is]'
+        '--output[Receives \[texts\]\[width\], instead of standard output]:output:_files -g "*.npy"'
+        )
+        _arguments $device $options '*: :_files -g "*.gguf"' ;;
     esac
 }
 

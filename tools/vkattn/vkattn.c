@@ -16,7 +16,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"devices", cmd_devices}, {"run", cmd_run},   {"check", cmd_check},
-    {"bench", cmd_bench},     {"tune", cmd_tune},
+    {"bench", cmd_bench},     {"tune", cmd_tune}, {"generate", cmd_generate},
+    {"embed", cmd_embed},
 };
 
 static int show_version(void)

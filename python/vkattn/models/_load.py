@@ -134,7 +134,7 @@ def load(
         model = _load_gguf(GGUF(place), pick_device(device), quantize)
     if kind is not None and not isinstance(model, kind):
         found = next(x.__name__ for x in _CLASSES if isinstance(model, x))
-        raise InvalidError(f"{place}: expected a {kind.__name__}, which a {found} is not")
+        raise InvalidError(f"{place}: expected class {kind.__name__}, got {found}")
     return model
 
 

@@ -181,6 +181,30 @@ static const struct manual_option tune_options[] = {
     {0},
 };
 
+static const struct manual_option generate_options[] = {
+    {"ids", "ID,ID,...", "The ids of the tokens of the prompt.", 0, true},
+    {"tokens", "N", "How many tokens follow, 64 if not given.", 0, false},
+    {"temperature", "T", "Draws each token. Without it the most likely one is taken.", 0, false},
+    {"seed", "N", "The seed of what is drawn, 0 if not given.", 0, false},
+    {"kv", "f32|f16|q8_0|q4_0", "The type of the cached keys and values, f32 if not given.", 0,
+     false},
+    {0},
+};
+
+static const struct manual_option embed_options[] = {
+    {"ids", "ID,.../ID,...",
+     "The ids of the tokens of each text, those that begin and end it included.", 0, true},
+    {"pooling", "file|mean|first",
+     "Whether the vector is the mean of the last rows, or the first of them. Else as a GGUF file "
+     "or "
+     "modules.json says, or the mean.",
+     0, false},
+    {"plain", NULL, "Leaves the length of the vectors as it is. Else it becomes 1.", 0, false},
+    {"output", "FILE.npy", "Receives [texts][width], instead of standard output.", MANUAL_NPY,
+     false},
+    {0},
+};
+
 static const struct manual_option none[] = {{0}};
 
 const struct manual_command manual_commands[] = {
@@ -210,6 +234,14 @@ const struct manual_command manual_commands[] = {
      "in "
      "the user's cache folder.",
      0, true, tune_options, NULL},
+    {"generate", "MODEL.gguf", "continues a prompt by a Llama",
+     "Prints the ids of the tokens that follow. The weights stay as they are in the file.",
+     MANUAL_MODEL, true, generate_options, NULL},
+    {"embed", "MODEL", "makes vectors of texts by a BERT",
+     "MODEL is a folder with config.json and model.safetensors, or a GGUF file, whose weights stay "
+     "as "
+     "they are. Prints a line of numbers for each text.",
+     MANUAL_MODEL, true, embed_options, NULL},
     {"version", "", "prints the version", "", 0, false, none, NULL},
     {"help", "[COMMAND | man | bash | zsh | fish]", "explains a command",
      "Without a word it lists the commands. man prints the manual page, bash, zsh and fish the "

@@ -99,9 +99,9 @@ static void add_block(struct program *p, const struct llama *m, uint32_t i, cons
     residual(g, r->gate, w->down, r->x);
 }
 
-/* The logits of the last row that counts, and the largest of them. */
+/* The logits of the last row that counts, and one of them that is taken. */
 static void add_end(struct program *p, const struct llama *m, const struct rows *r,
-                    struct vka_tensor *next)
+                    const struct sampling *sampling, struct vka_tensor *next)
 {
     struct graph *g = &p->graph;
     struct vka_tensor *row = graph_make(g, VKA_F32, 2, (const uint32_t[]){1, m->width});
@@ -113,12 +113,15 @@ static void add_end(struct program *p, const struct llama *m, const struct rows 
     linear(g, row, m->head, logits);
     if (g->status == VKA_OK)
         g->status =
-            vka_plan_add_sample(g->plan, VKA_INFO(vka_sample_op, .logits = logits, .output = next));
+            vka_plan_add_sample(g->plan, VKA_INFO(vka_sample_op, .logits = logits, .output = next,
+                                                  .temperature = sampling->temperature,
+                                                  .seed = sampling->seed, .step = sampling->step));
 }
 
 enum vka_status program_create(struct vka_device *device, const struct llama *m,
-                               struct vka_cache *cache, struct vka_tensor *next, uint32_t rows,
-                               uint64_t budget, struct program *p)
+                               struct vka_cache *cache, const struct sampling *sampling,
+                               struct vka_tensor *next, uint32_t rows, uint64_t budget,
+                               struct program *p)
 {
     struct graph *g = &p->graph;
     *p = (struct program){0};
@@ -136,7 +139,7 @@ enum vka_status program_create(struct vka_device *device, const struct llama *m,
     graph_gather(g, m->embedding, p->ids, r.x);
     for (uint32_t i = 0; i < m->n_block; i++)
         add_block(p, m, i, &r, cache);
-    add_end(p, m, &r, next);
+    add_end(p, m, &r, sampling, next);
     return graph_finish(g);
 }
 

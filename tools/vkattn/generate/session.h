@@ -12,12 +12,14 @@ struct session_info {
     enum vka_dtype kv;        /* of the cached keys and values */
     uint64_t budget;          /* as vka_plan_info.submit_budget */
     uint64_t timeout;         /* of a run */
+    float temperature;        /* 0: the most likely id each time */
+    uint64_t seed;
 };
 
 struct session {
     struct session_info info;
     struct vka_cache *cache;
-    struct vka_tensor *next; /* I32 [1] */
+    struct vka_tensor *next, *drawn; /* I32 [1] each: the id, and how often one was drawn */
     struct program prompt, step;
 };
 

@@ -14,12 +14,20 @@ struct program {
     struct vka_tensor *last;     /* I32 [1]: n_append - 1 */
 };
 
-/* next: I32 [1], receives the id of the largest logit. rows 1: reads `next` instead of ids of its
+/* How the next id is taken. */
+struct sampling {
+    float temperature; /* 0: that of the largest logit; else drawn, see vka_sample_op */
+    uint64_t seed;
+    struct vka_tensor *step; /* I32 [1]: how often it was drawn */
+};
+
+/* next: I32 [1], receives the id that is taken. rows 1: reads `next` instead of ids of its
  * own, so that a step needs nothing from the host. budget as vka_plan_info.submit_budget.
  * program_free accepts what a failure left. */
 enum vka_status program_create(struct vka_device *device, const struct llama *llama,
-                               struct vka_cache *cache, struct vka_tensor *next, uint32_t rows,
-                               uint64_t budget, struct program *program);
+                               struct vka_cache *cache, const struct sampling *sampling,
+                               struct vka_tensor *next, uint32_t rows, uint64_t budget,
+                               struct program *program);
 void program_free(struct program *program);
 
 #endif

@@ -20,9 +20,15 @@ enum vka_status session_create(struct vka_device *device, const struct llama *m,
     if (status == VKA_OK)
         status = vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &s->next);
     if (status == VKA_OK)
-        status = program_create(device, m, s->cache, s->next, chunk, info->budget, &s->prompt);
+        status = vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &s->drawn);
     if (status == VKA_OK)
-        status = program_create(device, m, s->cache, s->next, 1, info->budget, &s->step);
+        status = vka_tensor_write(s->drawn, (const int32_t[]){0}, 4);
+    const struct sampling sampling = {info->temperature, info->seed, s->drawn};
+    if (status == VKA_OK)
+        status = program_create(device, m, s->cache, &sampling, s->next, chunk, info->budget,
+                                &s->prompt);
+    if (status == VKA_OK)
+        status = program_create(device, m, s->cache, &sampling, s->next, 1, info->budget, &s->step);
     return status;
 }
 
@@ -31,6 +37,7 @@ void session_free(struct session *s)
     program_free(&s->prompt);
     program_free(&s->step);
     vka_tensor_destroy(&s->next);
+    vka_tensor_destroy(&s->drawn);
     vka_cache_destroy(&s->cache);
 }
 

@@ -1,11 +1,12 @@
-/* vkattn-generate: continues a text of token ids by a Llama from a GGUF file, greedily. Two recorded
- * plans: one takes the prompt in chunks, the other a token a run and needs nothing from the host.
+/* vkattn generate: continues a text of token ids by a Llama from a GGUF file. Two recorded plans: one
+ * takes the prompt in chunks, the other a token a run and needs nothing from the host.
  * SPDX-License-Identifier: MIT */
 #include "session.h"
 
 #include "common/device.h"
 #include "common/files.h"
 #include "common/output.h"
+#include "vkattn/commands.h"
 
 #include "core/os.h"
 
@@ -13,20 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: vkattn-generate --model MODEL.gguf --ids ID,ID,... --count N [--kv f32|f16|q8_0|q4_0]\n"
-    "                       [--device INDEX|NAME] [--validate] [--no-cache] [--timeout SECONDS]\n"
-    "\n"
-    "Prints the N token ids that continue the prompt, each the most likely one. The model is a "
-    "Llama\n"
-    "with any types of weights that vkattn has; they stay as they are in the file.\n"
-    "  --kv TYPE   of the cached keys and values; f32\n";
+#define DEFAULT_TOKENS 64
 
 struct options {
     const char *model, *ids;
-    uint32_t count;
+    uint32_t count, seed;
+    double temperature; /* 0: the most likely id each time */
     int kv;
-    bool help;
     struct device_options device;
     int32_t *prompt;
     uint32_t n_prompt;
@@ -59,21 +53,25 @@ static bool parse_ids(struct options *o)
 static bool read_options(int argc, char **argv, struct options *o)
 {
     const struct option_spec specs[] = {
-        {"model", OPTION_TEXT, &o->model, 0, 0, NULL},
         {"ids", OPTION_TEXT, &o->ids, 0, 0, NULL},
-        {"count", OPTION_U32, &o->count, 1, 1 << 20, NULL},
+        {"tokens", OPTION_U32, &o->count, 1, 1 << 20, NULL},
+        {"temperature", OPTION_NUMBER, &o->temperature, 0, 0, NULL},
+        {"seed", OPTION_U32, &o->seed, 0, UINT32_MAX, NULL},
         {"kv", OPTION_CHOICE, &o->kv, 0, 0, kv_names},
-        {"help", OPTION_FLAG, &o->help, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&o->device),
-        {NULL, OPTION_FLAG, NULL, 0, 0, NULL},
+        {0},
     };
-    o->device = DEVICE_OPTIONS_DEFAULT;
-    if (!options_parse_only(argc, argv, specs))
+    int first;
+    if (!options_parse(argc, argv, specs, &first))
         return false;
-    const char *missing = !o->model ? "--model" : !o->ids ? "--ids" : !o->count ? "--count" : NULL;
-    if (missing && !o->help)
-        tool_error("%s: missing; see --help", missing);
-    return o->help || (!missing && parse_ids(o));
+    if (argc - first != 1) {
+        tool_error("expected one GGUF file, got %d", argc - first);
+        return false;
+    }
+    o->model = argv[first];
+    if (!o->ids)
+        tool_error("--ids: expected, but not given");
+    return o->ids && parse_ids(o);
 }
 
 static enum vka_status generate(struct session *s, const struct options *o, char *why)
@@ -124,7 +122,9 @@ static enum tool_exit run(const struct options *o)
                                                        .count = o->count,
                                                        .kv = kv_types[o->kv],
                                                        .budget = d.budget,
-                                                       .timeout = d.timeout},
+                                                       .timeout = d.timeout,
+                                                       .temperature = (float)o->temperature,
+                                                       .seed = o->seed},
                                 &s);
     if (status == VKA_OK)
         status = generate(&s, o, why);
@@ -134,18 +134,11 @@ static enum tool_exit run(const struct options *o)
     return tool_device_close(&d, code);
 }
 
-int main(int argc, char **argv)
+int cmd_generate(int argc, char **argv)
 {
-    struct options o = {0};
-    enum tool_exit code;
-    os_program_begin(&argc, &argv);
+    struct options o = {.count = DEFAULT_TOKENS, .device = DEVICE_OPTIONS_DEFAULT};
     tool_set_command("generate");
-    if (!read_options(argc, argv, &o))
-        code = TOOL_USAGE;
-    else if (o.help)
-        code = fputs(usage, stdout) >= 0 ? TOOL_OK : TOOL_FAILED;
-    else
-        code = run(&o);
+    enum tool_exit code = read_options(argc, argv, &o) ? run(&o) : TOOL_USAGE;
     free(o.prompt);
     return code;
 }

@@ -1,31 +1,17 @@
-/* vkattn-embed: vectors of texts of token ids by a BERT, from a folder of safetensors or a GGUF
+/* vkattn embed: vectors of texts of token ids by a BERT, from a folder of safetensors or a GGUF
  * file. One recorded plan takes up to 16 texts a run. SPDX-License-Identifier: MIT */
 #include "program.h"
 
 #include "common/device.h"
 #include "common/files.h"
 #include "common/output.h"
-
-#include "core/os.h"
+#include "vkattn/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BATCH 16 /* texts of a run */
-
-static const char usage[] =
-    "usage: vkattn-embed --model FOLDER|MODEL.gguf --ids ID,ID,...[/ID,ID,...]...\n"
-    "                    [--pooling mean|first] [--plain] [--output FILE.npy]\n"
-    "                    [--device INDEX|NAME] [--validate] [--no-cache] [--timeout SECONDS]\n"
-    "\n"
-    "Prints a line of numbers for each text of ids, with those that begin and end a text: the "
-    "mean\n"
-    "of the last layer's rows, of length 1. The model is a BERT: a folder with config.json and\n"
-    "model.safetensors, or a GGUF file, whose weights stay as they are.\n"
-    "  --pooling KIND  mean, or the first row; as a GGUF file or modules.json says, else mean\n"
-    "  --plain         do not bring the vectors to length 1\n"
-    "  --output FILE   write [texts][width] to an npy file instead of printing\n";
 
 struct text {
     uint32_t first, n; /* of the ids */
@@ -34,7 +20,7 @@ struct text {
 struct options {
     const char *model, *ids, *output;
     int pooling; /* 0: as the file says */
-    bool plain, help;
+    bool plain;
     struct device_options device;
     int32_t *all;       /* ids of all texts */
     struct text *texts; /* [n_text] */
@@ -80,24 +66,26 @@ static bool parse_ids(struct options *o)
 static bool read_options(int argc, char **argv, struct options *o)
 {
     const struct option_spec specs[] = {
-        {"model", OPTION_TEXT, &o->model, 0, 0, NULL},
         {"ids", OPTION_TEXT, &o->ids, 0, 0, NULL},
         {"pooling", OPTION_CHOICE, &o->pooling, 0, 0, poolings},
         {"plain", OPTION_FLAG, &o->plain, 0, 0, NULL},
         {"output", OPTION_TEXT, &o->output, 0, 0, NULL},
-        {"help", OPTION_FLAG, &o->help, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&o->device),
-        {NULL, OPTION_FLAG, NULL, 0, 0, NULL},
+        {0},
     };
-    o->device = DEVICE_OPTIONS_DEFAULT;
-    if (!options_parse_only(argc, argv, specs))
+    int first;
+    if (!options_parse(argc, argv, specs, &first))
         return false;
-    const char *missing = !o->model ? "--model" : !o->ids ? "--ids" : NULL;
-    if (missing && !o->help)
-        tool_error("%s: missing; see --help", missing);
-    if (o->help || missing)
-        return o->help;
-    const struct tool_file output = {"--output", o->output}, input = {"--model", o->model};
+    if (argc - first != 1) {
+        tool_error("expected one folder or GGUF file, got %d", argc - first);
+        return false;
+    }
+    o->model = argv[first];
+    if (!o->ids) {
+        tool_error("--ids: expected, but not given");
+        return false;
+    }
+    const struct tool_file output = {"--output", o->output}, input = {"the model", o->model};
     return parse_ids(o) && tool_check_files(&output, 1, &input, 1);
 }
 
@@ -197,18 +185,11 @@ static enum tool_exit run(const struct options *o)
     return tool_device_close(&d, code);
 }
 
-int main(int argc, char **argv)
+int cmd_embed(int argc, char **argv)
 {
-    struct options o = {0};
-    enum tool_exit code;
-    os_program_begin(&argc, &argv);
+    struct options o = {.device = DEVICE_OPTIONS_DEFAULT};
     tool_set_command("embed");
-    if (!read_options(argc, argv, &o))
-        code = TOOL_USAGE;
-    else if (o.help)
-        code = fputs(usage, stdout) >= 0 ? TOOL_OK : TOOL_FAILED;
-    else
-        code = run(&o);
+    enum tool_exit code = read_options(argc, argv, &o) ? run(&o) : TOOL_USAGE;
     free(o.all);
     free(o.texts);
     return code;
