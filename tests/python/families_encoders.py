@@ -156,14 +156,60 @@ SEQ2SEQ = {
     "mt5 whole": (_T5_START, S2S),
     "umt5 whole": ({**_T5_START, "feed_forward_proj": "gated-silu"}, S2S),
 }
-ALL = {**TEXTS, **IMAGES, **PAIRS, **SEQ2SEQ}
+# Heads, by the name of a row of TEXTS and of a task: what config.json says besides, and the class.
+_CLASSES = {
+    "sequence": "AutoModelForSequenceClassification",
+    "token": "AutoModelForTokenClassification",
+    "question": "AutoModelForQuestionAnswering",
+}
+HEADS = {
+    f"{name} {task}": ({**TEXTS[name][0], **more}, _CLASSES[task.split()[0]])
+    for name, task, more in (
+        ("bert", "sequence", {"num_labels": 1}),
+        ("bert", "token", {"num_labels": 5}),
+        ("bert", "question", {}),
+        ("roberta", "sequence", {"num_labels": 3}),
+        ("electra", "sequence", {}),
+        ("distilbert", "sequence", {}),
+        ("albert", "sequence", {}),
+        ("mpnet", "sequence", {}),
+        ("mpnet", "token", {}),
+        ("nomic_bert", "sequence", {}),
+        ("eurobert", "sequence", {}),
+        ("eurobert", "sequence mean", {"classifier_pooling": "mean"}),
+        ("modernbert", "sequence", {"classifier_pooling": "mean", "classifier_bias": True}),
+        ("modernbert", "token", {"classifier_activation": "silu", "norm_bias": True}),
+    )
+}
+ALL = {**TEXTS, **IMAGES, **PAIRS, **SEQ2SEQ, **HEADS}
 ANSWER = [2, 9, 44, 7, 31, 5, 60, 3, 12, 90, 4, 71]  # what a decoder has
 PIXELS = np.random.default_rng(4).standard_normal((2, 3, 12, 12)).astype(np.float32)
 ENDED = [[1, *ids[:30], 2] for ids in ([5, 17, 3], IDS[5:], [9] * 33)]  # texts of pairs
 
 
+def task_of(name):
+    """The head that is tested: of the vocabulary, where it is that of the class that is saved."""
+    if name in HEADS:
+        return name.split()[1]
+    return "masked" if name in TEXTS and ALL[name][1] == MASKED else ""
+
+
 def config_of(name):
-    return {"model_type": name.split()[0], **ALL[name][0]}
+    kind = name.split()[0]
+    said = {"masked": "MaskedLM", "sequence": "SequenceClassification"}
+    said |= {"token": "TokenClassification", "question": "QuestionAnswering"}
+    task = task_of(name)
+    named = {"architectures": [f"AutoModelFor{said[task]}"]} if task else {}
+    config = {"model_type": kind, **named, **ALL[name][0]}
+    count = config.pop("num_labels", None) if task else None
+    if count:
+        config["id2label"] = {str(i): f"label {i}" for i in range(count)}
+    return config
+
+
+def types_of(ids):
+    """Those of a pair, whose second text is the second half."""
+    return [int(i >= len(ids) // 2) for i in range(len(ids))]
 
 
 def weights_of(shapes):
@@ -223,7 +269,13 @@ def unpacked(kept):
 
 
 def stored():
-    return json.loads(STORED.read_text())
+    """Rows by name; that of a head has what differs from its encoder's row, None for none."""
+    found = json.loads(STORED.read_text())
+    for name in HEADS:
+        if name in found:
+            both = {**found[name.split()[0]]["tensors"], **found[name]["tensors"]}
+            found[name]["tensors"] = {key: x for key, x in both.items() if x is not None}
+    return found
 
 
 # ---- transformers -------------------------------------------------------------------------------
@@ -258,6 +310,8 @@ def theirs(name, folder):
 
     if name in SEQ2SEQ:
         return their_answers(name, folder)
+    if name in HEADS:
+        return their_logits(name, folder)
     auto = SOLE if ALL[name][1] == MASKED else ALL[name][1]
     model, info = getattr(transformers, auto).from_pretrained(
         folder, attn_implementation="eager", output_loading_info=True
@@ -268,7 +322,9 @@ def theirs(name, folder):
     with torch.no_grad():
         if name in TEXTS:
             rows = [model(torch.tensor([x])).last_hidden_state[0].numpy() for x in TEXTS_OF_IDS]
-            return {"vectors": np.array([tiny.embedding(x.astype(float)) for x in rows])}
+            vectors = np.array([tiny.embedding(x.astype(float)) for x in rows])
+            words = their_logits(name, folder) if task_of(name) else {}
+            return {"vectors": vectors, **words}
         pixels = torch.tensor(PIXELS)
         if name in IMAGES:
             rows = model.base_model(pixels).last_hidden_state
@@ -279,6 +335,37 @@ def theirs(name, folder):
             "texts": np.array([x.text_embeds[0].numpy() for x in said]),
             "logits": np.concatenate([x.logits_per_image.numpy() for x in said], 1),
         }
+
+
+def their_logits(name, folder):
+    """By the head that config.json names, of texts with types where the family has them."""
+    import torch
+    import transformers
+
+    model, info = getattr(transformers, ALL[name][1]).from_pretrained(
+        folder, attn_implementation="eager", output_loading_info=True
+    )
+    assert not info["missing_keys"], info
+    model = model.eval()
+    result = []
+    with torch.no_grad():
+        for ids in TEXTS_OF_IDS:
+            more = {"token_type_ids": torch.tensor([types_of(ids)])} if has_types(name) else {}
+            said = model(input_ids=torch.tensor([ids]), **more)
+            if task_of(name) == "question":
+                result.append(torch.stack([said.start_logits[0], said.end_logits[0]], 1).numpy())
+            else:
+                result.append(said.logits[0].numpy())
+    return {"words" if task_of(name) != "sequence" else "logits": joined(result)}
+
+
+def has_types(name):
+    return name in ("bert sequence", "electra sequence", "albert sequence", "nomic_bert sequence")
+
+
+def joined(results):
+    """Logits of texts, or of their rows one text after the other."""
+    return np.array(results) if results[0].ndim == 1 else np.concatenate(results)
 
 
 def their_answers(name, folder):
@@ -308,8 +395,14 @@ def ours(name, model):
         drawn = list(model.generate(IDS, N_DRAWN, [2], stop=()))
         logits = model.logits(IDS, ANSWER)
         return {"vectors": model.embed([IDS]), "logits": logits, "ids": np.array([drawn])}
-    if name in TEXTS:
-        return {"vectors": model.embed(TEXTS_OF_IDS)}
+    if name in TEXTS or name in HEADS:
+        found = {} if name in HEADS else {"vectors": model.embed(TEXTS_OF_IDS)}
+        if task_of(name):
+            types = [types_of(x) for x in TEXTS_OF_IDS] if has_types(name) else None
+            logits = model.logits(TEXTS_OF_IDS, types=types)
+            key = "logits" if task_of(name) == "sequence" else "words"
+            found[key] = joined([np.asarray(x) for x in logits])
+        return found
     if name in IMAGES:
         return {"rows": model.encode(PIXELS), "logits": model.logits(PIXELS)}
     images, texts = model.embed_images(PIXELS), model.embed_texts(ENDED)
@@ -318,14 +411,19 @@ def ours(name, model):
 
 def kept(results):
     """The first numbers of each vector, and of the first rows."""
-    return {
-        key: x[::4, :KEPT] if len(x) > 3 else x[..., :KEPT] if x.ndim == 2 else x[:, :2, :KEPT]
-        for key, x in results.items()
-    }
+    return {key: part_of(key, x) for key, x in results.items()}
+
+
+def part_of(key, x):
+    if key == "words":
+        return x[::18, :KEPT]
+    if len(x) > 3:
+        return x[::4, :KEPT]
+    return x[..., :KEPT] if x.ndim == 2 else x[:, :2, :KEPT]
 
 
 def write(names):
-    found = stored() if STORED.exists() else {}
+    found = json.loads(STORED.read_text()) if STORED.exists() else {}
     for name in names or ALL:
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place)
@@ -335,6 +433,12 @@ def write(names):
             results = kept(theirs(name, folder / "w"))
         names = packed(shapes)
         assert unpacked(names) == shapes, name
+        if name in HEADS:
+            base = found[name.split()[0]]["tensors"]
+            names = {
+                **{key: x for key, x in names.items() if base.get(key) != x},
+                **{key: None for key in base if key not in names},
+            }
         numbers = {key: np.round(x.astype(float), 7).tolist() for key, x in results.items()}
         found[name] = {"tensors": names, **numbers}
         print(name, len(shapes), flush=True)

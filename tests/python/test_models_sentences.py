@@ -138,7 +138,7 @@ def test_lengths(load):
 @pytest.mark.parametrize(
     "given, sentence",
     [
-        ({"types": ["sentence_transformers.models.Dense"]}, "models.Dense' is not supported"),
+        ({"types": ["sentence_transformers.models.CNN"]}, "models.CNN' is not supported"),
         ({"types": ["other.models.Transformer"]}, "other.models.Transformer' is not supported"),
         ({"types": ["sentence_transformers.models.Transformer"]}, "without Pooling"),
         (

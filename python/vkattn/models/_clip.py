@@ -10,7 +10,7 @@ from .._device import Tensor
 from .._errors import InvalidError
 from .._numbers import whole as whole_number
 from .._numbers import wholes
-from ._encoder import AT_ONCE, ROWS
+from ._encoder_runs import AT_ONCE, ROWS
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._layers import Layer, Layers, Sizes, Words, norm_of
 from ._source import FolderWeights, Keys, Weights

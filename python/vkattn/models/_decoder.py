@@ -13,6 +13,7 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._chat import Messages
 from ._graph import TIMEOUT, Graph
+from ._pooling import Pooling, pooled
 from ._session import ChatSession, Place, Shared
 from ._text import Prompt, Text, TextStream, check_texts
 
@@ -50,6 +51,7 @@ class Decoder:
     stop_ids: tuple[int, ...]
     text: Text
     unused: list[str]
+    pooling: Pooling | None = None  # of a folder of sentence-transformers, or a GGUF file
 
     def add(self, graph: Graph, inputs: Inputs) -> Tensor:
         """Adds the model up to its last norm: [batch][rows][width]."""
@@ -201,6 +203,44 @@ class Decoder:
         cache.close()
         return result
 
+    def rows(
+        self, texts: Sequence[Prompt], *, at_once: int = MOST_AT_ONCE, timeout: float = TIMEOUT
+    ) -> list[np.ndarray]:
+        """The last rows of each text of n ids, those that logits are made of: float32 [n][width].
+        at_once: texts of a run."""
+        ids = [self._ids_of(text, f"texts[{i}]") for i, text in enumerate(check_texts(texts))]
+        longest = max((len(text) for text in ids), default=0)
+        if self.max_length is not None and longest > self.max_length:
+            raise InvalidError(f"texts: the model has {self.max_length} positions, got {longest}")
+        batch = min(whole(at_once, "at_once", 1), len(ids))
+        result: list[Any] = [None] * len(ids)
+        if not ids:
+            return result
+        cache = _cache_of(self, batch, longest, "f32")
+        chunk = _Recording(self, cache, longest, min(CHUNK, longest))
+        chunk.graph.plan.finish()
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        for start in range(0, len(ids), batch):
+            part = order[start : start + batch]
+            for i, rows in zip(part, chunk.rows_of([ids[i] for i in part], timeout)):
+                result[i] = rows
+        chunk.graph.plan.close()
+        cache.close()
+        return result
+
+    def embed(
+        self, texts: Sequence[Prompt], *, at_once: int = MOST_AT_ONCE, timeout: float = TIMEOUT
+    ) -> np.ndarray:
+        """A vector of each text, float32 [n][width], of the last rows as the folder of a
+        sentence-transformer says: of Qwen3-Embedding the last one, of length 1. Texts are not cut;
+        at_once: texts of a run."""
+        if self.pooling is None:
+            raise InvalidError(
+                "embed: the files do not say how rows become a vector (there is no modules.json);"
+                " rows(texts) gives them"
+            )
+        return pooled(self.pooling, self.rows(texts, at_once=at_once, timeout=timeout))
+
     def _ids_of(self, prompt: Any, what: str) -> list[int]:
         if isinstance(prompt, str):
             ids = self.encode(prompt)
@@ -263,6 +303,7 @@ class _Recording:
         self.positions = device.empty((batch, rows), "i32") if model.needs_positions else None
         self.n_append = device.empty((batch,), "i32")
         self._last: dict[Any, bytes] = {}
+        self.cache = cache
         inputs = Inputs(self.ids, self.positions, self.n_append, cache, capacity)
         self.hidden = model.add(self.graph, inputs)
 
@@ -281,6 +322,23 @@ class _Recording:
         if self.positions is not None:
             self.put(self.positions, np.asarray(lengths)[:, None] + np.arange(rows))
         self.put(self.n_append, [len(p) for p in parts])
+
+    def rows_of(self, texts: Sequence[list[int]], timeout: float) -> list[np.ndarray]:
+        """The last rows of up to `batch` texts, from the first id on."""
+        batch, rows = self.ids.shape
+        lengths, found = [0] * batch, [list[np.ndarray]() for _ in texts]
+        for b in range(batch):
+            if self.cache.length(b):
+                self.cache.truncate(b, 0)
+        for at in range(0, max(map(len, texts)), rows):
+            parts = [text[at : at + rows] for text in texts]
+            self.write([*parts, *[[]] * (batch - len(parts))], lengths)
+            self.graph.plan.run(timeout)
+            made = self.hidden.read()
+            for b, part in enumerate(parts):
+                found[b].append(made[b, : len(part)])
+                lengths[b] += len(part)
+        return [np.concatenate(parts) for parts in found]
 
 
 class Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Sequence, Union
 
 import numpy as np
 
@@ -11,106 +11,28 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._biases import Biases
 from ._encoder_families import Family
+from ._encoder_runs import (
+    AT_ONCE,
+    MOST_LOGITS,
+    MOST_ROWS,
+    PACKED_AT_ONCE,
+    ROWS,
+    Packed,
+    Padded,
+    Wanted,
+    packed_rows,
+)
 from ._graph import TIMEOUT, Graph, Recorded
+from ._heads import labels_of, read_head
 from ._layers import Layers, Sizes, is_on, norm_of
-from ._pooling import Pooling
+from ._pooling import Dense, Pooling
 from ._source import Keys, Weights
 from ._text import Text, check_texts
 
-AT_ONCE = 16
-PACKED_AT_ONCE = 64
-ROWS = 32  # lengths of a batch are rounded up to them
-MOST_ROWS = 8192  # of texts that are packed, if they are several
-MANY = 128  # rows of a text that kernels of packed texts are chosen for
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
 
-
-class _Recording:
-    """Up to `batch` texts of up to `rows` ids: vectors, or the attention weights of layers."""
-
-    def __init__(self, model: Encoder, batch: int, rows: int, layers: Sequence[int]) -> None:
-        device = model.device
-        graph = Graph(device, batch, rows, layers)
-        self.plan = graph.plan
-        self.ids = device.empty((batch, rows), "i32")
-        self.lengths = device.empty((batch,), "i32")
-        hidden = model.add(graph, self.ids, self.lengths)
-        self.weights = graph.weights
-        if not layers:
-            self._pool(model, graph, hidden)
-        self.plan.finish()
-
-    def _pool(self, model: Encoder, graph: Graph, hidden: Tensor) -> None:
-        device, batch = model.device, hidden.shape[0]
-        self.output = device.empty((batch, model.width))
-        if model.pooling.kind == "mean":
-            self.plan.pool(hidden, self.output, lengths=self.lengths)
-        else:
-            first = hidden.slice(1, 0, 1).reshape(batch, model.width)
-            self.plan.activation(first, self.output, "identity")
-        if model.pooling.normalised:
-            graph.unit(self.output)
-
-    def run(self, texts: Sequence[Sequence[int]], timeout: float) -> None:
-        ids = np.full(self.ids.shape, -1, np.int32)
-        lengths = np.zeros(self.lengths.shape, np.int32)
-        for b, text in enumerate(texts):
-            ids[b, : len(text)] = text
-            lengths[b] = len(text)
-        self.ids.write(ids)
-        self.lengths.write(lengths)
-        self.plan.run(timeout)
-
-
-class _Packed:
-    """Up to `batch` texts of up to `longest` ids, one after the other in `rows` rows: vectors."""
-
-    def __init__(self, model: Encoder, batch: int, rows: int, longest: int) -> None:
-        device, width = model.device, model.width
-        graph = Graph(device, 1, rows, whole_n_q=MANY)
-        self.plan = graph.plan
-        self.ids = device.empty((1, rows), "i32")
-        self.positions = device.empty((1, rows), "i32")  # of each row in its text
-        self.starts = device.empty((batch + 1,), "i32")
-        hidden = model.add(graph, self.ids, packed=(self.starts, self.positions))
-        # Means of rows that a text has at the same places in any batch, for the same bits.
-        mean = model.pooling.kind == "mean"
-        self.places = device.empty((batch, longest if mean else 1), "i32")
-        self.lengths = device.empty((batch,), "i32")
-        chosen = graph.gather(hidden.reshape(rows, width), self.places)
-        self.output = device.empty((batch, width)) if mean else chosen.reshape(batch, width)
-        if mean:
-            self.plan.pool(chosen, self.output, lengths=self.lengths)
-        if model.pooling.normalised:
-            graph.unit(self.output)
-        self.plan.finish()
-
-    def run(self, texts: Sequence[Sequence[int]], timeout: float) -> None:
-        batch, longest = self.places.shape
-        lengths = np.zeros(batch, np.int32)
-        lengths[: len(texts)] = [len(text) for text in texts]
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        ids, positions = np.full((2, *self.ids.shape), -1, np.int32)
-        count = starts[-1]
-        ids[0, :count] = np.concatenate(texts)
-        positions[0, :count] = np.concatenate([range(len(text)) for text in texts])
-        column = np.arange(longest, dtype=np.int32)
-        places = np.where(column < lengths[:, None], starts[:-1, None] + column, -1)
-        for tensor, values in (
-            (self.ids, ids),
-            (self.positions, positions),
-            (self.starts, starts),
-            (self.places, places.astype(np.int32)),
-            (self.lengths, lengths),
-        ):
-            tensor.write(values)
-        self.plan.run(timeout)
-
-
-def packed_rows(count: int) -> int:
-    """Rows of a plan for so many: up to a sixteenth more, so that few sizes are recorded."""
-    step = max(ROWS, 2 ** (count.bit_length() - 1) // 16)
-    return -(-count // step) * step
+Texts = Sequence[Union[str, Sequence[str], Sequence[int], np.ndarray]]  # two str are a pair
+Types = Union[Sequence[Union[Sequence[int], np.ndarray]], None]
 
 
 class Encoder:
@@ -118,8 +40,15 @@ class Encoder:
     sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(
-        self, weights: Weights, keys: Keys, family: Family, pooling: Pooling, text: Text
+        self,
+        weights: Weights,
+        keys: Keys,
+        family: Family,
+        pooling: Pooling,
+        text: Text,
+        dtype: str | None = None,
     ) -> None:
+        """dtype: of products that stand behind the pooling in files of their own."""
         self.device = weights.device
         self.pooling = pooling
         self.text = text
@@ -146,6 +75,8 @@ class Encoder:
         if family.relative:
             self.biases = Biases(weights, keys, prefix, family.relative, family.layer.at, sizes)
         self._read_more(weights, keys, prefix)
+        self.dense = Dense(pooling.dense, self.device, dtype, self.width)
+        self._read_head(weights, keys, prefix)
         weights.finish(
             lambda name: (
                 name.removeprefix(prefix).startswith(family.inert)
@@ -157,6 +88,20 @@ class Encoder:
 
     def _read_more(self, weights: Weights, keys: Keys, prefix: str) -> None:
         """What a model has besides its encoder."""
+
+    def _read_head(self, weights: Weights, keys: Keys, prefix: str) -> None:
+        """What `logits` gives, where the file has it."""
+        family, self.task, self.labels = self.family, "", list[str]()
+        made = read_head(weights, keys, prefix, family.heads, self.sizes, self.embedding)
+        self.task, self.head = made
+        if self.task == "colbert" and self.head:
+            self.dense.append(self.head.out)
+            self.pooling = self.pooling._replace(kind="", normalised=True)
+            self.head = None
+        if self.task in ("sequence", "token"):
+            self.labels = labels_of(keys)
+        elif self.task == "question":
+            self.labels = ["start", "end"]
 
     def _read_length(self, keys: Keys) -> None:
         """An id that has no place in a text, the position of its first id, and the longest text."""
@@ -191,10 +136,10 @@ class Encoder:
         self.positions = None
         if family.positions:
             self.positions = self._positions_of(weights, prefix + family.positions, width)
-        self.added = []
+        self.added: list[tuple[Tensor, bool]] = []  # tables, and whether the types of ids choose
         for added in family.added:
             table = weights.matrix(prefix + added.name, keys.size(*added.rows), width)
-            self.added += [table.slice(0, 0, 1)] * added.times
+            self.added += [(table, added.typed)] * added.times
         self.norm = None
         if family.norm:
             narrow = sizes._replace(width=width)
@@ -210,13 +155,16 @@ class Encoder:
         ids: Tensor,
         lengths: Tensor | None = None,
         packed: tuple[Tensor, Tensor] | None = None,
+        types: Tensor | None = None,
     ) -> Tensor:
         """The last rows [batch][rows][width] of texts that have an element of the batch each, up to
-        their lengths; or that are packed: where they start and the last one ends, and positions."""
+        their lengths; or that are packed: where they start and the last one ends, and positions.
+        types: of each id, as in pairs of texts; 0 by default."""
         plan, family = graph.plan, self.family
         x = graph.gather(self.embedding, ids, scale=family.scale)
-        for row in self.added:  # texts, no pairs: type 0
-            plan.add(x, row, x)
+        for table, typed in self.added:
+            given = graph.gather(table, types) if typed and types else table.slice(0, 0, 1)
+            plan.add(x, given, x)
         if self.positions:
             table = self.positions
             rows = graph.gather(table, packed[1]) if packed else table.slice(0, 0, graph.rows)
@@ -239,34 +187,89 @@ class Encoder:
         return self.text.encode(text)
 
     def embed(
-        self,
-        texts: Sequence[str] | Sequence[Sequence[int]],
-        *,
-        at_once: int | None = None,
-        timeout: float = TIMEOUT,
+        self, texts: Texts, *, at_once: int | None = None, timeout: float = TIMEOUT
     ) -> np.ndarray:
         """A float32 vector of each text [n][width]: the mean of the last rows, of length 1, or what
-        the folder of a sentence-transformer says.
+        the folder of a sentence-transformer says; of SPLADE its weights of the vocabulary.
 
         A text is a str, cut to max_length ids, or ids with those that begin and end a text, of
-        which there may be up to max_length. at_once: texts of a run, by default up to 64 that stand
-        one after the other without a row between them; or 16 of a model with biases of distances,
-        in as many rows as the longest has.
+        which there may be up to max_length; or two str, a pair. at_once: texts of a run, by default
+        up to 64 that stand one after the other without a row between them; or 16 of a model with
+        biases of distances, in as many rows as the longest has.
         """
-        ids = self._all_ids(texts)
-        result = np.empty((len(ids), self.width), np.float32)
-        runs: Iterator[tuple[list[int], Any]]
-        if self.biases:
-            runs = self._runs(ids, AT_ONCE if at_once is None else at_once, (), timeout)
-        else:
-            runs = self._packed(ids, PACKED_AT_ONCE if at_once is None else at_once, timeout)
-        for part, recording in runs:
+        if self.pooling.kind == "max":
+            return self.embed_sparse(texts, at_once=at_once, timeout=timeout)
+        if self.pooling.kind == "":
+            raise InvalidError("embed: the model has a vector of each id, which rows(texts) gives")
+        ids, types = self._read_texts(texts, None)
+        result = np.empty((len(ids), self.dense.width), np.float32)
+        for part, recording in self._run_texts(ids, types, "vectors", at_once, timeout):
             result[part] = recording.output.read()[: len(part)]
         return result
 
+    def rows(
+        self,
+        texts: Texts,
+        *,
+        types: Types = None,
+        at_once: int | None = None,
+        timeout: float = TIMEOUT,
+    ) -> list[np.ndarray]:
+        """The last rows of each text of n ids: float32 [n][width]; of ColBERT a vector of length 1
+        of each id. texts and at_once as in `embed`; types: as in `logits`."""
+        ids, kinds = self._read_texts(texts, types)
+        return self._rows_of(ids, kinds, "rows", at_once, timeout)
+
+    def logits(  # a decoder behind the encoder has others
+        self,
+        texts: Texts,
+        *,
+        types: Types = None,
+        at_once: int | None = None,
+        timeout: float = TIMEOUT,
+    ) -> np.ndarray | list[np.ndarray]:
+        """What the model's head gives, without softmax or sigmoid: by `task` float32 [n][labels]
+        of n texts ("sequence", such as a reranker's of pairs), or of each text of m ids [m][labels]
+        ("token"), [m][2] ("question"), [m][n_token] ("masked"). `labels` has the names.
+
+        texts and at_once as in `embed`. types: of texts that are ids a type for each, which is that
+        of the tokenizer for pairs of str; 0 otherwise.
+        """
+        self._check_head("logits")
+        ids, kinds = self._read_texts(texts, types)
+        if self.task != "sequence":
+            return self._rows_of(ids, kinds, "words", at_once, timeout)
+        assert self.head
+        result = np.empty((len(ids), self.head.size), np.float32)
+        for part, recording in self._run_texts(ids, kinds, "logits", at_once, timeout):
+            result[part] = recording.output.read()[: len(part)]
+        return result
+
+    def embed_sparse(
+        self, texts: Texts, *, at_once: int | None = None, timeout: float = TIMEOUT
+    ) -> np.ndarray:
+        """A weight of each id of the vocabulary for each text, as SPLADE has them: float32
+        [n][n_token], log(1 + the largest logit of a masked id among the text's rows, or 0)."""
+        self._check_head("embed_sparse", "masked")
+        ids, kinds = self._read_texts(texts, None)
+        result = np.empty((len(ids), self.n_token), np.float32)
+        for part, recording in self._run_texts(ids, kinds, "words", at_once, timeout):
+            for i, rows in zip(part, recording.rows_of([len(ids[i]) for i in part])):
+                result[i] = np.log1p(np.maximum(rows.max(0), 0))
+        return result
+
+    def _check_head(self, what: str, task: str = "") -> None:
+        if self.head is None:
+            have = f"of {self.task}" if self.task else "that architectures in config.json names"
+            raise InvalidError(
+                f"{what}: the files have no head {have}; rows(texts) gives the last rows"
+            )
+        if task not in ("", self.task):
+            raise InvalidError(f"{what}: the model's head is of {self.task}")
+
     def attentions(
         self,
-        texts: Sequence[str] | Sequence[Sequence[int]],
+        texts: Texts,
         *,
         layers: Sequence[int] | None = None,
         at_once: int = AT_ONCE,
@@ -278,7 +281,7 @@ class Encoder:
         texts and at_once as in `embed`; fewer share a run where their weights would exceed 256 MB.
         layers: which, counted from 0 and from -1 backwards; all by default.
         """
-        ids = self._all_ids(texts)
+        ids, types = self._read_texts(texts, None)
         chosen = (
             range(self.n_layer) if layers is None else wholes(layers, "layers", -(2**31), 2**31)
         )
@@ -290,7 +293,7 @@ class Encoder:
         result = [np.empty((len(chosen), self.n_head, len(x), len(x)), np.float32) for x in ids]
         if not kept:
             return result
-        for part, recording in self._runs(ids, at_once, kept, timeout):
+        for part, recording in self._padded(ids, types, at_once, "weights", timeout, kept):
             for layer, tensor in recording.weights.items():
                 assert tensor is not None
                 weights = tensor.read()
@@ -300,48 +303,116 @@ class Encoder:
                         result[i][place] = weights[b, :, :n, :n]
         return result
 
-    def _all_ids(self, texts: Any) -> list[list[int]]:
-        return [self._ids_of(text, f"texts[{i}]") for i, text in enumerate(check_texts(texts))]
+    def _read_texts(self, texts: Any, types: Any) -> tuple[list[list[int]], list[list[int]] | None]:
+        """The ids of each text, and their types if one is not 0."""
+        ids: list[list[int]] = []
+        kinds: list[list[int]] = []
+        given = check_texts(texts)
+        if types is not None and len(types) != len(given):
+            raise InvalidError(f"types: expected those of {len(given)} texts, got {len(types)}")
+        for i, text in enumerate(given):
+            what, kind = f"texts[{i}]", None
+            if isinstance(text, (list, tuple)) and text and isinstance(text[0], str):
+                text, kind = self._pair(text, what)
+            ids.append(self._ids_of(text, what))
+            if types is not None:
+                kind = self._types_of(types[i], len(ids[i]), f"types[{i}]")
+            kinds.append(kind or [0] * len(ids[i]))
+        return ids, kinds if any(map(any, kinds)) else None
 
-    def _runs(
-        self, ids: list[list[int]], at_once: int, layers: tuple[int, ...], timeout: float
-    ) -> Iterator[tuple[list[int], _Recording]]:
-        """Runs texts of about one length together: which they were, and what they ran on."""
+    def _pair(self, texts: Sequence[str], what: str) -> tuple[list[int], list[int] | None]:
+        """Its ids, and types where the family's tokenizers give them to a model."""
+        if len(texts) != 2 or not isinstance(texts[1], str):
+            raise InvalidError(f"{what}: expected a str, a pair of two or ids, got {len(texts)}")
+        ids, types = self.text.encode_pair(*texts)
+        table = next((table for table, typed in self.added if typed), None)
+        if table is None or not self.family.types_of_pairs or table.shape[0] < 2:
+            return ids, None
+        return ids, types
+
+    def _types_of(self, types: Any, size: int, what: str) -> list[int]:
+        table = next((table for table, typed in self.added if typed), None)
+        if table is None:
+            raise InvalidError("types: the model has none")
+        made = list(wholes(types, what, 0, table.shape[0] - 1))
+        if len(made) != size:
+            raise InvalidError(f"{what}: expected {size}, one for each id, got {len(made)}")
+        return made
+
+    def _rows_of(
+        self, ids: list[list[int]], types: Any, kind: str, at_once: int | None, timeout: float
+    ) -> list[np.ndarray]:
+        result: list[Any] = [None] * len(ids)
+        for part, recording in self._run_texts(ids, types, kind, at_once, timeout):
+            for i, rows in zip(part, recording.rows_of([len(ids[i]) for i in part])):
+                result[i] = rows
+        return result
+
+    def _run_texts(
+        self, ids: list[list[int]], types: Any, kind: str, at_once: int | None, timeout: float
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Runs texts: which they were, and what they ran on."""
+        if self.biases:
+            return self._padded(ids, types, AT_ONCE if at_once is None else at_once, kind, timeout)
+        at_once = PACKED_AT_ONCE if at_once is None else at_once
+        return self._packed(ids, types, at_once, kind, timeout)
+
+    def _most_rows(self, kind: str) -> int:
+        """Of a run of several texts."""
+        if kind != "words" or not self.head:
+            return MOST_ROWS
+        return min(MOST_ROWS, MOST_LOGITS // (4 * self.head.size))
+
+    def _padded(
+        self,
+        ids: list[list[int]],
+        types: Any,
+        at_once: int,
+        kind: str,
+        timeout: float,
+        layers: tuple[int, ...] = (),
+    ) -> Iterator[tuple[list[int], Padded]]:
+        """Texts of about one length together."""
         at_once = whole(at_once, "at_once", 1)
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         while order:
             rows = min(-(-len(ids[order[0]]) // ROWS) * ROWS, self.max_length)
-            batch = min(at_once, len(order))
+            batch = min(at_once, len(order), max(1, self._most_rows(kind) // rows))
             if layers:
                 size = 4 * len(layers) * self.n_head * rows * rows
                 batch = max(1, min(batch, MOST_WEIGHTS // size))
             part, order = order[:batch], order[batch:]
-            recording = self._recorded.get(batch, rows, layers)
-            recording.run([ids[i] for i in part], timeout)
+            recording = self._recorded.get(batch, rows, Wanted(kind, layers, types is not None))
+            given = types and [types[i] for i in part]
+            recording.run([ids[i] for i in part], given, timeout)
             yield part, recording
 
     def _packed(
-        self, ids: list[list[int]], at_once: int, timeout: float
-    ) -> Iterator[tuple[list[int], _Packed]]:
-        """Runs texts one after the other: which they were, and what they ran on."""
+        self, ids: list[list[int]], types: Any, at_once: int, kind: str, timeout: float
+    ) -> Iterator[tuple[list[int], Packed]]:
+        """Texts one after the other."""
         batch = min(whole(at_once, "at_once", 1), len(ids))
-        start = 0
+        most, start = self._most_rows(kind), 0
         while start < len(ids):
             end, rows = start + 1, len(ids[start])
-            while end < min(start + batch, len(ids)) and rows + len(ids[end]) <= MOST_ROWS:
+            while end < min(start + batch, len(ids)) and rows + len(ids[end]) <= most:
                 rows += len(ids[end])
                 end += 1
-            texts = ids[start:end]
-            longest = 1 << (max(len(text) for text in texts) - 1).bit_length()
-            recording = self._recorded.get(batch, packed_rows(rows), max(longest, ROWS))
-            recording.run(texts, timeout)
+            texts, given = ids[start:end], types and types[start:end]
+            longest = max(1 << (max(len(text) for text in texts) - 1).bit_length(), ROWS)
+            wanted = Wanted(kind, (), types is not None)
+            recording = self._recorded.get(batch, packed_rows(rows), wanted, longest)
+            recording.run(texts, given, timeout)
             yield list(range(start, end)), recording
             start = end
 
-    def _record(self, batch: int, rows: int, what: int | tuple[int, ...]) -> _Recording | _Packed:
-        """what: the longest of texts that are packed, or the layers whose weights are returned."""
-        made = _Packed if isinstance(what, int) else _Recording
-        return made(self, batch, rows, what)
+    def _record(
+        self, batch: int, rows: int, wanted: Wanted, longest: int | None = None
+    ) -> Padded | Packed:
+        """longest: of texts that are packed."""
+        if longest is None:
+            return Padded(self, batch, rows, wanted)
+        return Packed(self, batch, rows, wanted, longest)
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
         if isinstance(text, str):

@@ -8,6 +8,8 @@ from .._config import Config, shown
 from .._errors import FileError, UnsupportedError
 from .._options import Rope
 from .._rope import rope_of
+from . import _heads as heads
+from ._heads import Heads
 from ._layers import Adapter, Layer, Size, Sizes, Words, is_on
 from ._source import Keys, Weights
 
@@ -18,6 +20,7 @@ class Added(NamedTuple):
     name: str
     rows: tuple[str, int]
     times: int = 1
+    typed: bool = False  # by the types of ids, such as those of a pair's texts
 
 
 class Relative(NamedTuple):
@@ -41,8 +44,9 @@ class Family(NamedTuple):
     width: tuple[str, int] | None = None  # of its rows, where `widen` makes them as wide as others
     widen: str = ""
     added: tuple[Added, ...] = (
-        Added("embeddings.token_type_embeddings.weight", ("type_vocab_size", 2)),
+        Added("embeddings.token_type_embeddings.weight", ("type_vocab_size", 2), typed=True),
     )
+    types_of_pairs: bool = True  # whether its tokenizers tell the texts of a pair apart
     positions: str = "embeddings.position_embeddings.weight"
     norm: str = "embeddings.LayerNorm"
     # An id that has no place in a text, as positions are counted from behind it on.
@@ -56,6 +60,7 @@ class Family(NamedTuple):
     relative: Relative | None = None
     attention_scale: float | None = None
     places: Callable[[Keys, int], Sequence[object] | None] = lambda *_: None
+    heads: Heads = {}
     only: dict[str, tuple[Any, ...]] = {}  # values of keys that are followed, the default first
     inert: tuple[str, ...] = ()  # how the names of tensors without effect begin
     inert_parts: tuple[str, ...] = ()  # what they hold somewhere
@@ -70,14 +75,16 @@ _ENCODER = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
 }
-# What stands behind the encoder: heads of training, and a buffer of row numbers.
+# What stands behind the encoder, as far as nothing reads it, and a buffer of row numbers.
 _HEADS = (
     *("pooler.", "cls.", "lm_head.", "embeddings.position_ids", "qa_outputs.", "classifier."),
     *("dropout.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),
     *("predictions.", "sop_classifier.", "embeddings.token_type_ids"),
 )
-_BERT = Family("bert.", only=_ENCODER, inert=_HEADS)
-_ROBERTA = _BERT._replace(prefix="roberta.", padding=("pad_token_id", 1))
+_BERT = Family("bert.", heads=heads.BERT, only=_ENCODER, inert=_HEADS)
+_ROBERTA = _BERT._replace(
+    prefix="roberta.", padding=("pad_token_id", 1), types_of_pairs=False, heads=heads.ROBERTA
+)
 
 
 def _albert_places(keys: Keys, n_layer: int) -> Sequence[object]:
@@ -279,6 +286,7 @@ FAMILIES = {
     "ernie": _BERT._replace(prefix="ernie.", resolve=_of_tasks),
     "electra": _BERT._replace(
         prefix="electra.",
+        heads=heads.ELECTRA,
         width=("embedding_size", 128),
         widen="embeddings_project",
         inert=(*_HEADS, "discriminator_", "generator_", "sequence_summary."),
@@ -305,6 +313,7 @@ FAMILIES = {
     ),
     "distilbert": Family(
         prefix="distilbert.",
+        heads=heads.DISTILBERT,
         words=Words("dim", "n_layers", "n_heads", "hidden_dim", "activation", epsilon=()),
         layer=Layer(
             at="transformer.layer.{}.",
@@ -321,6 +330,7 @@ FAMILIES = {
     ),
     "albert": Family(
         prefix="albert.",
+        heads=heads.ALBERT,
         words=Words(activation_default="gelu_new"),
         layer=Layer(
             at="encoder.albert_layer_groups.{}.",
@@ -343,6 +353,7 @@ FAMILIES = {
     ),
     "mpnet": Family(
         prefix="mpnet.",
+        heads=heads.ROBERTA,
         layer=Layer(
             qkv=tuple(f"attention.attn.{x}" for x in "qkv"),
             o="attention.attn.o",
@@ -356,6 +367,7 @@ FAMILIES = {
     ),
     "nomic_bert": Family(
         prefix="nomic_bert.",
+        heads=heads.NOMIC,
         words=Words(activation_default="silu", head_dim="head_dim"),
         layer=Layer(
             at="encoder.layers.{}.",
@@ -376,6 +388,7 @@ FAMILIES = {
     ),
     "esm": Family(
         prefix="esm.",
+        heads=heads.ROBERTA,
         layer=Layer(
             norm_first=True,
             attn_norm="attention.LayerNorm",
@@ -398,6 +411,7 @@ FAMILIES = {
     ),
     "eurobert": Family(
         prefix="model.",
+        heads=heads.EUROBERT,
         words=Words(
             activation_default="silu",
             epsilon=("rms_norm_eps",),
@@ -432,6 +446,7 @@ FAMILIES = {
     ),
     "modernbert": Family(
         prefix="model.",
+        heads=heads.MODERNBERT,
         words=Words(
             activation="hidden_activation",
             epsilon=("norm_eps", "layer_norm_eps"),

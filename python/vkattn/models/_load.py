@@ -21,7 +21,7 @@ from ._encoder_families import FAMILIES as TEXTS
 from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
 from ._gguf_rows import ARCHITECTURES, design_of_gguf
-from ._pooling import model_folder, pooling_of
+from ._pooling import decoder_pooling_of, gguf_pooling_of, model_folder, pooling_of
 from ._quantize import check_quantize
 from ._seq2seq import Seq2Seq, has_decoder
 from ._seq2seq_rows import FAMILIES as SEQ2SEQ
@@ -75,6 +75,7 @@ _INERT = {
     *("activation_dropout", "residual_dropout", "embedding_dropout", "resid_dropout"),
     *("embed_dropout", "embd_dropout", "emb_pdrop", "layerdrop", "init_std", "prefix"),
     *("cache_implementation", "eod_token_id", "tokenizer_name"),
+    *("sentence_transformers", "sbert_ce_default_activation_function", "mask_token_id"),
     *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
     *(
         "pooler_num_fc_layers",
@@ -173,6 +174,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
     try:
         if design:
             model = Causal(weights, design, stops, text)
+            model.pooling = decoder_pooling_of(whole)
         elif kind == WHISPER:
             model = Whisper(weights, keys, stops, text)
         elif kind in IMAGES:
@@ -180,9 +182,9 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
         elif kind in PAIRS:
             model = Clip(weights, keys, str(kind), text)
         elif kind in SEQ2SEQ and (kind not in TEXTS or has_decoder(weights, str(kind))):
-            model = Seq2Seq(weights, keys, str(kind), pooling_of(whole), text, stops)
+            model = Seq2Seq(weights, keys, str(kind), pooling_of(whole), text, stops, dtype)
         else:
-            model = Encoder(weights, keys, TEXTS[str(kind)], pooling_of(whole), text)
+            model = Encoder(weights, keys, TEXTS[str(kind)], pooling_of(whole), text, dtype)
     finally:
         weights.progress.close()
     unknown = sorted(key for key in keys.left if key.rpartition(".")[2] not in _INERT)
@@ -207,10 +209,13 @@ def _load_gguf(file: GGUF, device: Device, quantize: str | None) -> Decoder:
         raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
     weights = GGUFWeights(file, device, quantize)
     design = design_of_gguf(keys, kind, file, weights)
+    pooling = gguf_pooling_of(keys, f"{kind}.pooling_type")
     unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
     if unknown:
         raise UnsupportedError(f"{file.path}: it is not known what {unknown[0]} would change")
     try:
-        return Causal(weights, design, stop_ids_of(file), Text(file))
+        model = Causal(weights, design, stop_ids_of(file), Text(file))
+        model.pooling = pooling
+        return model
     finally:
         weights.progress.close()

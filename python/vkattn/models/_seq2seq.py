@@ -11,7 +11,8 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import wholes
 from ._biases import Biases
 from ._decoder import Decoder, Inputs
-from ._encoder import ROWS, Encoder
+from ._encoder import Encoder
+from ._encoder_runs import ROWS
 from ._graph import TIMEOUT, Graph, Linear
 from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Pooling
@@ -61,6 +62,7 @@ class Seq2Seq(Encoder):
         pooling: Pooling,
         text: Text,
         stop: tuple[int, ...],
+        dtype: str | None = None,
     ) -> None:
         family = FAMILIES[kind]
         inert = tuple(name for name in family.inert if name != "decoder.")
@@ -68,7 +70,7 @@ class Seq2Seq(Encoder):
         self.side = SIDES[kind]
         self.stop_ids = stop
         super().__init__(
-            weights, keys, family._replace(inert=inert, inert_parts=parts), pooling, text
+            weights, keys, family._replace(inert=inert, inert_parts=parts), pooling, text, dtype
         )
 
     def _read_more(self, weights: Weights, keys: Keys, prefix: str) -> None:
@@ -102,9 +104,9 @@ class Seq2Seq(Encoder):
             self.side_biases = Biases(
                 weights, keys, prefix, side.relative, side.layer.at, sizes, causal=True
             )
-        self._read_head(weights, [prefix + name for name in family.embedding])
+        self._read_logits(weights, [prefix + name for name in family.embedding])
 
-    def _read_head(self, weights: Weights, names: list[str]) -> None:
+    def _read_logits(self, weights: Weights, names: list[str]) -> None:
         """That of the embedding, or a head that T5's files have of their own."""
         name, weight, bias = "lm_head.weight", self.embedding, None
         known = next(x for x in names if x in weights)
@@ -118,7 +120,7 @@ class Seq2Seq(Encoder):
         if "final_logits_bias" in weights:
             row = weights.matrix("final_logits_bias", 1, self.n_token).read()
             bias = self.device.tensor(row[0].astype(np.float32))
-        self.head = Linear(weight, bias)
+        self.logits_by = Linear(weight, bias)
 
     # ---- Use ------------------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class Seq2Seq(Encoder):
                 raise UnsupportedError(f"the id of padding, {token}, was drawn, which has no place")
             yield token
 
-    def logits(
+    def logits(  # type: ignore[override]
         self, source: Source, ids: Sequence[int] | np.ndarray, *, timeout: float = TIMEOUT
     ) -> np.ndarray:
         """The logits after each id that the decoder has for a source: float32 [n][n_token]."""
@@ -250,4 +252,4 @@ class _Continuation(Decoder):
         return self.model.add_decoder(graph, inputs, self.memory)
 
     def add_head(self, graph: Graph, rows: Tensor) -> Tensor:
-        return graph.linear(rows, self.model.head)
+        return graph.linear(rows, self.model.logits_by)

@@ -84,8 +84,8 @@ class Weights:
         """As float32."""
         raise NotImplementedError
 
-    def rank(self, name: str) -> int:
-        return len(self._shape(name))
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shape(name)
 
     def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
         """Some rows of what `_host` gives, as float32."""

@@ -63,6 +63,11 @@ class Text:
             raise TypeError(f"text: expected a str, got {type(text).__name__}")
         return list(self._tokenizer().encode(text, add_special_tokens=ends).ids)
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Ids, and which of the texts each is of by the tokenizer."""
+        made = self._tokenizer().encode(first, second)
+        return list(made.ids), list(made.type_ids)
+
     def chat(self, messages: Messages, variables: Mapping[str, Any]) -> str:
         """The prompt that the model's template makes of messages."""
         return template_of(self.where).render(messages, variables)

@@ -9,8 +9,9 @@ import numpy as np
 from .._device import Tensor
 from .._errors import FileError, InvalidError
 from .._numbers import whole as whole_number
-from ._encoder import AT_ONCE
+from ._encoder_runs import AT_ONCE
 from ._graph import TIMEOUT, Graph, Linear, Recorded
+from ._heads import labels_of
 from ._layers import Layer, Layers, Sizes, Words, is_on, norm_of
 from ._source import Keys, Weights
 
@@ -174,7 +175,7 @@ class ImageEncoder:
 
 def _rows_of(weights: Weights, name: str, rows: int, width: int) -> Tensor:
     """What a file has as [1][rows][width], [rows][width], or [width]."""
-    rank = weights.rank(name) if name in weights else 3
+    rank = len(weights.shape(name)) if name in weights else 3
     if rank == 3:
         return weights.table(name, rows, width)
     return weights.matrix(name, rows, width) if rank == 2 else weights.vector(name, width)
@@ -223,7 +224,7 @@ class ViT:
         self.device = weights.device
         self.encoder = encoder = ImageEncoder(weights, keys, FAMILIES[kind])
         self.width = encoder.sizes.width
-        self.labels = _labels(keys)
+        self.labels = labels_of(keys)
         self.heads: list[tuple[Head, Linear]] = []
         for heads in encoder.family.heads:
             if f"{heads[0].name}.weight" in weights and not self.heads:
@@ -278,12 +279,3 @@ class ViT:
             raise InvalidError("logits: the model has no head that classifies")
         patches = self.encoder.patches
         return run_images(patches, self._recorded, images, "logits", at_once, timeout)
-
-
-def _labels(keys: Keys) -> list[str]:
-    count = keys.size("num_labels", 2)
-    named = keys.get("id2label", dict, {str(i): f"LABEL_{i}" for i in range(count)})
-    try:
-        return [str(named[str(i)]) for i in range(len(named))]
-    except KeyError as error:
-        raise FileError(f"{keys.where}: id2label: there is no {error}") from None
