@@ -13,6 +13,7 @@ import vkattn
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=1, help="of what is drawn at random")
+    parser.addoption("--calls", type=int, default=1600, help="with random arguments")
     parser.addoption("--interrupts", type=int, default=2000, help="at random moments")
     parser.addoption("--checkpoints", type=int, default=3000, help="malformed ones to read")
     parser.addoption("--gradients", type=int, default=20, help="random problems of each type")
