@@ -149,7 +149,7 @@ static void operations(void **state)
     for (size_t i = 0; i < N_EXAMPLE; i++) {
         const struct example *e = &examples[i];
         struct instance good;
-        assert_int_equal(example_create(e, w->device, &good), VKA_OK);
+        assert_int_equal(example_create(e, w->device, VKA_F32, &good), VKA_OK);
         FAILS(VKA_INVALID, NULL, e->add(NULL, good.op));
         FAILS(VKA_INVALID, "op", e->add(w->plan, NULL));
         FAILS(VKA_INVALID, "finished", e->add(finished, good.op));

@@ -19,7 +19,7 @@ static struct instance valid[N_EXAMPLE];
 static void make_valid(struct world *w)
 {
     for (size_t i = 0; i < N_EXAMPLE; i++)
-        if (example_create(&examples[i], w->device, &valid[i]) != VKA_OK)
+        if (example_create(&examples[i], w->device, VKA_F32, &valid[i]) != VKA_OK)
             fail_msg("the tensors of %s: %s", examples[i].name, vka_device_error(w->device));
 }
 

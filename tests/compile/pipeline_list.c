@@ -1,6 +1,5 @@
-#include <vkattn/vkattn_train.h>
-
 #include "pipeline_list.h"
+#include "example.h"
 #include "problems/types.h"
 
 #include <stdio.h>
@@ -107,8 +106,8 @@ enum operand {
     Q,
     K,
     V,
-    OUTPUT,
-    MASK,
+    OPERAND_OUTPUT,
+    OPERAND_MASK,
     SCORES,
     LOG_SUM,
     SINK,
@@ -127,13 +126,13 @@ static enum vka_status set_general(struct vka_device *device, enum vka_dtype dty
 {
     enum vka_status status = VKA_OK;
     const uint32_t heads = N_HEAD;
-    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c->n_q, c->n_kv}, &t[MASK]));
+    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c->n_q, c->n_kv}, &t[OPERAND_MASK]));
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->n_kv},
                           &t[SCORES]));
     TRY(vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){1, N_HEAD, c->n_q}, &t[LOG_SUM]));
     TRY(vka_tensor_create(device, VKA_F32, 1, &heads, &t[SINK]));
     TRY(vka_tensor_create(device, VKA_F32, 1, &c->head_dim, &t[NORM]));
-    o->mask = t[MASK];
+    o->mask = t[OPERAND_MASK];
     o->scores = t[SCORES];
     o->scores_kind = VKA_SCORES_SOFTMAX;
     o->log_sum_exp = t[LOG_SUM];
@@ -184,7 +183,7 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_KV_HEAD, n_new, c->head_dim},
                           &t[V]));
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->head_dim},
-                          &t[OUTPUT]));
+                          &t[OPERAND_OUTPUT]));
     if (cached)
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = N_KV_HEAD,
@@ -201,7 +200,7 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
     op.q = t[Q];
     op.k = t[K];
     op.v = t[V];
-    op.output = t[OUTPUT];
+    op.output = t[OPERAND_OUTPUT];
     op.cache = cache;
     TRY(vka_plan_add_attention(plan, &op));
 fail:
@@ -211,162 +210,52 @@ fail:
     return status;
 }
 
-/* An embedding, of each type of table; heads that are rotated and put in their places. */
-static enum vka_status plan_rows(struct vka_plan *plan, enum vka_dtype dtype)
+/* An embedding, of each type of table. */
+static enum vka_status plan_tables(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
-    const uint32_t n = 20, table[2] = {1024, 512}, heads[4] = {1, 8, 20, 64},
-                   room[4] = {1, 8, 99, 64};
-    struct vka_tensor *ids = NULL, *rows = NULL, *weights = NULL, *x = NULL, *places = NULL;
-    struct vka_tensor *cache = NULL;
+    const uint32_t n = 20, size[2] = {1024, 512};
+    struct vka_tensor *ids = NULL, *rows = NULL, *table = NULL;
     TRY(vka_tensor_create(plan->device, VKA_I32, 1, &n, &ids));
     TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){n, 512}, &rows));
-    TRY(vka_tensor_create(plan->device, dtype, 4, heads, &x));
-    TRY(vka_tensor_create(plan->device, dtype, 4, room, &cache));
-    TRY(vka_tensor_create(plan->device, VKA_I32, 2, (const uint32_t[]){1, n}, &places));
     for (EACH_TYPE(type, type_is_table)) {
-        TRY(vka_tensor_create(plan->device, type, 2, table, &weights));
+        TRY(vka_tensor_create(plan->device, type, 2, size, &table));
         TRY(vka_plan_add_gather(
-            plan, VKA_INFO(vka_gather_op, .table = weights, .ids = ids, .output = rows)));
-        vka_tensor_destroy(&weights);
+            plan, VKA_INFO(vka_gather_op, .table = table, .ids = ids, .output = rows)));
+        vka_tensor_destroy(&table);
     }
-    TRY(vka_plan_add_rotary(plan,
-                            VKA_INFO(vka_rotary_op, .input = x, .positions = places, .output = x)));
-    TRY(vka_plan_add_scatter(
-        plan, VKA_INFO(vka_scatter_op, .update = x, .axis = 2, .circular = true, .output = cache)));
 fail:
     vka_tensor_destroy(&ids);
     vka_tensor_destroy(&rows);
-    vka_tensor_destroy(&weights);
-    vka_tensor_destroy(&x);
-    vka_tensor_destroy(&places);
-    vka_tensor_destroy(&cache);
+    vka_tensor_destroy(&table);
     return status;
 }
 
-/* A token from logits, the mean of a sequence, parts of attention. */
-static enum vka_status plan_ends(struct vka_plan *plan, enum vka_dtype dtype)
+/* The example of each operation; of float32 also each value of its enumerations that goes with the
+ * rest. */
+static enum vka_status plan_examples(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
-    const uint32_t one = 1, logits[2] = {1, 32000}, rows[3] = {1, 128, 384}, width[2] = {1, 384};
-    struct vka_tensor *x = NULL, *step = NULL, *token = NULL, *sequence = NULL, *mean = NULL;
-    struct vka_tensor *part = NULL, *merged = NULL, *log_sum = NULL;
-    TRY(vka_tensor_create(plan->device, dtype, 2, logits, &x));
-    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &step));
-    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &token));
-    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &sequence));
-    TRY(vka_tensor_create(plan->device, dtype, 2, width, &mean));
-    TRY(vka_plan_add_argmax(plan, VKA_INFO(vka_argmax_op, .input = x, .output = token)));
-    TRY(vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = x, .temperature = 1,
-                                           .top_k = 40, .step = step, .output = token)));
-    TRY(vka_plan_add_pool(
-        plan, VKA_INFO(vka_pool_op, .input = sequence, .lengths = step, .output = mean)));
-    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){128, 64}, &part));
-    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){128, 64}, &merged));
-    TRY(vka_tensor_create(plan->device, VKA_F32, 1, (const uint32_t[]){128}, &log_sum));
-    TRY(vka_plan_add_merge(
-        plan, VKA_INFO(vka_merge_op, .n_part = 5,
-                       .parts = (struct vka_tensor *const[]){part, part, part, part, part},
-                       .log_sum_exps = (struct vka_tensor *const[]){log_sum, log_sum, log_sum,
-                                                                    log_sum, log_sum},
-                       .output = merged)));
+    struct instance made = {NULL};
+    for (size_t i = 0; i < N_EXAMPLE; i++) {
+        TRY(example_create(&examples[i], plan->device, dtype, &made));
+        TRY(examples[i].add(plan, made.op));
+        for (size_t j = 0; j < examples[i].n_field; j++) {
+            const struct field *f = &examples[i].fields[j];
+            for (uint32_t value = 0; f->fault == ENUM && value < f->limit && dtype == VKA_F32;
+                 value++) {
+                field_set(f, made.op, value);
+                enum vka_status other = examples[i].add(plan, made.op);
+                if (other != VKA_OK && other != VKA_INVALID && other != VKA_UNSUPPORTED)
+                    TRY(other);
+            }
+            if (f->fault == ENUM)
+                field_set(f, made.op, f->number);
+        }
+        example_destroy(&made);
+    }
 fail:
-    vka_tensor_destroy(&x);
-    vka_tensor_destroy(&step);
-    vka_tensor_destroy(&token);
-    vka_tensor_destroy(&sequence);
-    vka_tensor_destroy(&mean);
-    vka_tensor_destroy(&part);
-    vka_tensor_destroy(&merged);
-    vka_tensor_destroy(&log_sum);
-    return status;
-}
-
-/* Operations around attention, once each: rows of a layer, and its gate. */
-static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
-{
-    enum vka_status status = VKA_OK;
-    const uint32_t rows[2] = {20, 1000}, width = 1000;
-    struct vka_tensor *x = NULL, *y = NULL, *weight = NULL;
-    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &x));
-    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &y));
-    TRY(vka_tensor_create(plan->device, VKA_F32, 1, &width, &weight));
-    for (int kind = 0; kind < VKA_NORM_COUNT; kind++)
-        TRY(vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .kind = (enum vka_norm)kind, .input = x,
-                                             .residual = x, .sum = x, .weight = weight,
-                                             .bias = weight, .output = y)));
-    for (int kind = 0; kind < VKA_ACTIVATION_COUNT; kind++)
-        TRY(vka_plan_add_activation(plan,
-                                    VKA_INFO(vka_activation_op, .kind = (enum vka_activation)kind,
-                                             .input = x, .multiplier = x, .output = y)));
-    TRY(plan_rows(plan, dtype));
-    TRY(plan_ends(plan, dtype));
-fail:
-    vka_tensor_destroy(&x);
-    vka_tensor_destroy(&y);
-    vka_tensor_destroy(&weight);
-    return status;
-}
-
-/* Training, once each: a layer backward, its loss and its step. */
-static enum vka_status plan_train(struct vka_plan *plan, enum vka_dtype dtype)
-{
-    enum vka_status status = VKA_OK;
-    enum { X, Y, DX, DY, W, DW, DB, LABELS, LOSS, STEP, FIRST, SECOND, WIDE, COUNT };
-    static const struct {
-        enum vka_dtype dtype;
-        uint32_t rank, size[2];
-    } made[COUNT] = {
-        [X] = {VKA_DTYPE_COUNT, 2, {64, 512}},
-        [Y] = {VKA_DTYPE_COUNT, 2, {64, 100}},
-        [DX] = {VKA_DTYPE_COUNT, 2, {64, 512}},
-        [DY] = {VKA_DTYPE_COUNT, 2, {64, 100}},
-        [W] = {VKA_DTYPE_COUNT, 2, {100, 512}},
-        [DW] = {VKA_DTYPE_COUNT, 2, {100, 512}},
-        [DB] = {VKA_DTYPE_COUNT, 1, {100}},
-        [LABELS] = {VKA_I32, 1, {64}},
-        [LOSS] = {VKA_F32, 1, {1}},
-        [STEP] = {VKA_I32, 1, {1}},
-        [WIDE] = {VKA_F32, 1, {512}},
-        [FIRST] = {VKA_F32, 2, {100, 512}},
-        [SECOND] = {VKA_F32, 2, {100, 512}},
-    };
-    struct vka_tensor *t[COUNT] = {NULL};
-    for (int i = 0; i < COUNT; i++)
-        TRY(vka_tensor_create(plan->device,
-                              made[i].dtype == VKA_DTYPE_COUNT ? dtype : made[i].dtype,
-                              made[i].rank, made[i].size, &t[i]));
-    TRY(vka_plan_add_cross_entropy(plan, VKA_INFO(vka_cross_entropy_op, .logits = t[Y],
-                                                  .labels = t[LABELS], .loss = t[LOSS],
-                                                  .gradient = t[DY])));
-    TRY(vka_plan_add_square_error(
-        plan, VKA_INFO(vka_square_error_op, .input = t[Y], .target = t[DY], .loss = t[LOSS])));
-    TRY(vka_plan_add_linear_backward(
-        plan, VKA_INFO(vka_linear_backward_op, .input = t[X], .weight = t[W],
-                       .output_gradient = t[DY], .input_gradient = {t[DX], true},
-                       .weight_gradient = {t[DW], false}, .bias_gradient = {t[DB], false})));
-    for (int kind = 0; kind < VKA_ACTIVATION_COUNT; kind++)
-        TRY(vka_plan_add_activation_backward(plan, VKA_INFO(vka_activation_backward_op,
-                                                            .kind = (enum vka_activation)kind,
-                                                            .input = t[Y], .output_gradient = t[DY],
-                                                            .input_gradient = {t[DY], false})));
-    for (int kind = 0; kind < VKA_NORM_COUNT; kind++)
-        TRY(vka_plan_add_norm_backward(
-            plan, VKA_INFO(vka_norm_backward_op, .kind = (enum vka_norm)kind, .input = t[X],
-                           .output_gradient = t[DX], .weight_gradient = {t[WIDE], false})));
-    TRY(vka_plan_add_gather_backward(plan, VKA_INFO(vka_gather_backward_op, .ids = t[LABELS],
-                                                    .output_gradient = t[X],
-                                                    .table_gradient = {t[DW], false})));
-    TRY(vka_plan_add_clip(plan, VKA_INFO(vka_clip_op, .gradients = &t[DW], .n_gradient = 1,
-                                         .max_norm = 1, .norm = t[LOSS])));
-    TRY(vka_plan_add_optimiser(
-        plan,
-        VKA_INFO(vka_optimiser_op, .kind = VKA_ADAMW, .n_parameter = 1, .learning_rate = 1,
-                 .parameters = &(const struct vka_parameter){t[W], t[DW], t[FIRST], t[SECOND]},
-                 .step = t[STEP])));
-fail:
-    for (int i = 0; i < COUNT; i++)
-        vka_tensor_destroy(&t[i]);
+    example_destroy(&made);
     return status;
 }
 
@@ -374,11 +263,11 @@ fail:
 static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
-    enum { X, Y, DY, DX, SUMS, SINKS, DSINKS, ADDED, DADDED, COUNT };
+    enum { X, Y, DY, DX, SUMS, SINKS, DSINKS, ADDED, DADDED, N_MADE };
     static const struct {
         enum vka_dtype dtype;
         uint32_t rank, size[4];
-    } made[COUNT] = {
+    } made[N_MADE] = {
         [X] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
         [Y] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
         [DY] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
@@ -389,8 +278,8 @@ static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtyp
         [ADDED] = {VKA_F32, 2, {64, 64}},
         [DADDED] = {VKA_F32, 2, {64, 64}},
     };
-    struct vka_tensor *t[COUNT] = {NULL};
-    for (int i = 0; i < COUNT; i++)
+    struct vka_tensor *t[N_MADE] = {NULL};
+    for (int i = 0; i < N_MADE; i++)
         TRY(vka_tensor_create(plan->device,
                               made[i].dtype == VKA_DTYPE_COUNT ? dtype : made[i].dtype,
                               made[i].rank, made[i].size, &t[i]));
@@ -412,7 +301,7 @@ static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtyp
             plan, VKA_INFO(vka_attention_backward_op, .forward = &masked, .output_gradient = t[DY],
                            .q_gradient = {t[DX], false}, .mask_gradient = {t[DADDED], false})));
 fail:
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < N_MADE; i++)
         vka_tensor_destroy(&t[i]);
     return status;
 }
@@ -424,8 +313,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
         TRY(plan_linear(plan, dtype, dtype, VKA_F32, linear_cases[i]));
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
-    TRY(plan_model(plan, dtype));
-    TRY(plan_train(plan, dtype));
+    TRY(plan_tables(plan, dtype));
     TRY(plan_train_attention(plan, dtype));
 fail:
     return status;
@@ -479,6 +367,17 @@ static struct kernel_set rivals(enum kernel kernel)
     return mask;
 }
 
+/* The choice takes them as they come: a path would refuse some of their options. */
+static bool list_examples(struct vka_device *device, struct pipeline_list *list)
+{
+    bool ok = true;
+    for (EACH_TYPE(dtype, dtype_is_float)) {
+        const struct view view = {dtype, VKA_PATH_AUTO, KERNEL_COUNT, false, plan_examples};
+        ok &= list_problems(device, &view, list);
+    }
+    return ok;
+}
+
 /* AUTO and UNFUSED take tune's choices; FUSED takes a kernel where tune would rather not. */
 static bool list_all(struct vka_device *device, enum kernel only, struct pipeline_list *list)
 {
@@ -503,7 +402,7 @@ bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
     /* Only its self-test has it in a plan. */
     list->rows[list->n++] =
         (struct listed_pipeline){.key.kernel = KERNEL_loop_probe, .detail = "loops"};
-    bool ok = list_all(device, KERNEL_COUNT, list);
+    bool ok = list_all(device, KERNEL_COUNT, list) && list_examples(device, list);
     for (int k = 0; k < KERNEL_COUNT; k++) {
         enum kernel kernel = (enum kernel)k;
         if (is_listed(list, kernel) || kernel_missing(kernel, &device->caps))

@@ -4,7 +4,7 @@
 
 #include <plan/plan.h>
 
-#define MAX_PIPELINES 512
+#define MAX_PIPELINES 768
 
 struct listed_pipeline {
     struct pipeline_key key;

@@ -60,10 +60,12 @@ static void close_devices(void)
 }
 
 /* Puts the examples on the newest device. */
-static void opeN_EXAMPLEs(void)
+static void open_examples(void)
 {
     for (size_t i = 0; i < N_EXAMPLE; i++)
-        if (example_create(&examples[i], devices[n_device], &valid[n_device][i]) != VKA_OK)
+        if (example_create(&examples[i], devices[n_device], VKA_F32, &valid[n_device][i]) !=
+                VKA_OK ||
+            example_fill(&valid[n_device][i]) != VKA_OK)
             abort();
 }
 
@@ -83,7 +85,7 @@ static bool open_devices(void)
                                        .skip_self_test = on_stub, .max_allocation = 256u << 20),
                               &devices[n_device]) != VKA_OK)
             break;
-        opeN_EXAMPLEs();
+        open_examples();
         n_device++;
     }
     if (n_device == 0 && getenv("VKATTN_STUB"))

@@ -117,7 +117,7 @@ void example_copy(const struct instance *instance, char op[EXAMPLE_BYTES])
 }
 
 enum vka_status example_create(const struct example *example, struct vka_device *device,
-                               struct instance *made)
+                               enum vka_dtype dtype, struct instance *made)
 {
     *made = (struct instance){.example = example};
     link_op(example, made->op);
@@ -129,11 +129,12 @@ enum vka_status example_create(const struct example *example, struct vka_device 
         } else if (f->fault >= TENSOR_FAULTS && f->fault != LINK) {
             field_set(f, made->op, f->number);
         } else if (f->rank) {
-            TRY(vka_tensor_create(device, field_dtype(f), f->rank, f->shape, &made->tensors[i]));
+            const enum vka_dtype type = field_takes(f, dtype) ? dtype : field_dtype(f);
+            TRY(vka_tensor_create(device, type, f->rank, f->shape, &made->tensors[i]));
             memcpy(made->op + f->offset, &made->tensors[i], sizeof made->tensors[i]);
         }
     }
-    return example_fill(made);
+    return VKA_OK;
 }
 
 void example_destroy(struct instance *instance)
@@ -195,7 +196,9 @@ enum vka_status example_run(struct vka_device *device, const struct example *exa
 {
     struct vka_plan *plan = NULL;
     struct instance instance;
-    enum vka_status status = example_create(example, device, &instance);
+    enum vka_status status = example_create(example, device, VKA_F32, &instance);
+    if (status == VKA_OK)
+        status = example_fill(&instance);
     if (status == VKA_OK)
         status = vka_plan_create(device, info, &plan);
     if (status == VKA_OK)

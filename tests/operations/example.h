@@ -78,12 +78,13 @@ struct instance {
     alignas(max_align_t) char op[EXAMPLE_BYTES];
 };
 
-/* Makes the tensors, fills them and sets op. A half-made instance is to be destroyed too. */
+/* Makes the tensors, those that may have any float type of dtype, and sets op. A half-made instance
+ * is to be destroyed too. */
 enum vka_status example_create(const struct example *example, struct vka_device *device,
-                               struct instance *made);
+                               enum vka_dtype dtype, struct instance *made);
 void example_destroy(struct instance *instance);
 
-/* Fills the tensors again, after a run. */
+/* Fills the tensors, which are of float32 where they are floats. */
 enum vka_status example_fill(const struct instance *instance);
 
 /* Copies op of an instance to a place as aligned, with its pointers into itself. */
