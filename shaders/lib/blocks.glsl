@@ -54,14 +54,25 @@ vec4 from_nonlinear(vec4 q)
     return floor(fma(x, q, vec4(1.5)));
 }
 
+// Digit n, the highest first, of numbers of base 3 in four bytes, as tq1_0 has them: byte * 3^n mod 256,
+// of which 256 are 3.
+uint four_digits(uint x, uint n)
+{
+    uint power = ((n & 1u) != 0u ? 3u : 1u) * ((n & 2u) != 0u ? 9u : 1u) * ((n & 4u) != 0u ? 81u : 1u);
+    uvec2 q = (uvec2(x, x >> 8) & 0x00ff00ffu) * power & 0x00ff00ffu;
+    q = q * 3u >> 8 & 0x00030003u;
+    return q.x | q.y << 8;
+}
+
 // What is to be subtracted from name_bytes().
-#define BYTES_BIAS(type) ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : 0)
+#define BYTES_BIAS(type)                                                                           \
+    ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : IS_TERNARY(type) ? 1 : 0)
 
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
 // buffer: vec4 name(line, k, type); and its parts vec4 name_integers(), exact small numbers, and
 // vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of 16 on. Values
 // are integers * scale + offset, rounded once, as the products are exact. uint name_bytes() is the
-// integers of HAS_SIXTEENS without their bias.
+// integers of HAS_BYTES without their bias.
 #define QUANT_READER(name, words)                                                                  \
     /* Four bytes from any byte on; reads no word beyond them. */                                  \
     uint name##_word(uint at)                                                                      \
@@ -114,7 +125,8 @@ vec4 from_nonlinear(vec4 q)
             uint high = words[at >> 2] >> 16u + 2u * part & 3u;                                    \
             return vec2(name##_half(at) * float(int(low | high << 4) - 32), 0.0);                  \
         }                                                                                          \
-        float scale = name##_half(at + (type == TYPE_I4_G128 ? 64u : 0u));                         \
+        uint first = type == TYPE_I4_G128 || type == TYPE_TQ2_0 ? 64u : 0u;                        \
+        float scale = name##_half(at + (type == TYPE_TQ1_0 ? 52u : first));                        \
         return vec2(scale, HAS_OFFSET(type) ? name##_half(at + 2u) : 0.0);                         \
     }                                                                                              \
     uint name##_bytes(uint line, uint k, uint type)                                                \
@@ -126,9 +138,15 @@ vec4 from_nonlinear(vec4 q)
             uint high = name##_word(at + 128u + 32u * side + e) >> 2u * part;                      \
             return (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4;                                \
         }                                                                                          \
-        uint low = name##_word(at + (type == TYPE_Q2_K ? 16u : 32u) + 32u * side + e);             \
-        low = low >> 2u * part & 0x03030303u;                                                      \
-        if (type == TYPE_Q2_K)                                                                     \
+        if (type == TYPE_TQ1_0) {                                                                  \
+            uint digit = i < 240u ? i / 16u - 10u : i / 4u - 60u;                                  \
+            uint more = i < 240u ? 32u + i % 16u : 48u;                                            \
+            uint digits = name##_word(at + (i < 160u ? e : more));                                 \
+            return four_digits(digits, i < 160u ? i / 32u : digit);                              \
+        }                                                                                          \
+        uint first = type == TYPE_Q2_K ? 16u : type == TYPE_Q3_K ? 32u : 0u;                       \
+        uint low = name##_word(at + first + 32u * side + e) >> 2u * part & 0x03030303u;            \
+        if (type != TYPE_Q3_K)                                                                     \
             return low;                                                                            \
         return low | (name##_word(at + e) >> i / 32u & 0x01010101u) << 2;                          \
     }                                                                                              \
@@ -139,7 +157,7 @@ vec4 from_nonlinear(vec4 q)
             return signed_bytes(name##_word(at));                                                  \
         if (type == TYPE_Q8_0)                                                                     \
             return signed_bytes(name##_word(at + 2u + i));                                         \
-        if (HAS_SIXTEENS(type))                                                                    \
+        if (HAS_BYTES(type))                                                                       \
             return unsigned_bytes(name##_bytes(line, k, type), BYTES_BIAS(type));                  \
         if (type == TYPE_I4_G128) {                                                                \
             uint q = words[(at + i / 2u) >> 2] >> 4u * (i % 8u);                                   \

@@ -48,7 +48,7 @@ const uint PARTS = 4 / LANE_PARTS;                  // 32 values, of what a lane
 const bool RUNS = B_VEC != 0;
 // Integers are unpacked without their bias, which counts times the sum of those of A; but not where
 // lib/blocks.glsl has them.
-const int BIAS = HAS_SIXTEENS(B_TYPE) ? BYTES_BIAS(B_TYPE) : !RUNS ? 0 : LANE_BIAS;
+const int BIAS = HAS_BYTES(B_TYPE) ? BYTES_BIAS(B_TYPE) : !RUNS ? 0 : LANE_BIAS;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -66,7 +66,7 @@ uint line_bytes(uint line, uint k)
 {
     if (B_TYPE == TYPE_I8)
         return load_quants_word(line + k);
-    if (HAS_SIXTEENS(B_TYPE))
+    if (HAS_BYTES(B_TYPE))
         return load_quants_bytes(line, k, B_TYPE);
     return pack_bytes(load_quants_integers(line, k, B_TYPE));
 }

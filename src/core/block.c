@@ -188,6 +188,27 @@ static void decode_nvfp4(const uint8_t *b, float *x)
     }
 }
 
+/* tq2_0: 256 values of 2 bits, less 1, 128 in 32 bytes; float16 scale. */
+static void decode_tq2_0(const uint8_t *b, float *x)
+{
+    float scale = half_at(b + 64);
+    for (int i = 0; i < 256; i++)
+        x[i] = scale * (float)((b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) - 1);
+}
+
+/* tq1_0: digits of base 3, less 1, the first of a byte its highest: 5 of 32 bytes each, then 5 of 16 and
+ * 4 of 4; float16 scale. A byte is the number whose digits they are, of 3^5, as a fraction of 256. */
+static void decode_tq1_0(const uint8_t *b, float *x)
+{
+    static const uint8_t powers[] = {1, 3, 9, 27, 81};
+    float scale = half_at(b + 52);
+    for (int i = 0; i < 256; i++) {
+        int width = i < 160 ? 32 : i < 240 ? 16 : 4, from = i < 160 ? 0 : i < 240 ? 160 : 240;
+        uint8_t rest = b[from / 5 + i % width] * powers[(i - from) / width] & 255;
+        x[i] = scale * (float)((rest * 3 >> 8) - 1);
+    }
+}
+
 /* i4_g128: 128 values of 4 bits, two a byte, in order; float16 scale; zero point, 16 bits. */
 static void decode_i4_g128(const uint8_t *b, float *x)
 {

@@ -113,6 +113,28 @@ static double nvfp4(const uint8_t *b, size_t i)
     return (b[group] == 0x7f ? 0 : scale) * e2m1(bits(b, at, 4));
 }
 
+static double tq2_0(const uint8_t *b, size_t i)
+{
+    size_t at = 256 * (i / 128) + 8 * (i % 32) + 2 * (i / 32 % 4);
+    return half(b, 64) * ((int)bits(b, at, 2) - 1);
+}
+
+/* Digit by digit, the highest first: what is left of a fraction of 256, times 3. */
+static double tq1_0(const uint8_t *b, size_t i)
+{
+    size_t byte = i % 32, digit = i / 32;
+    if (i >= 160)
+        byte = 32 + i % 16, digit = (i - 160) / 16;
+    if (i >= 240)
+        byte = 48 + i % 4, digit = (i - 240) / 4;
+    unsigned rest = b[byte], q = 0;
+    for (size_t n = 0; n <= digit; n++) {
+        q = rest * 3 / 256;
+        rest = rest * 3 % 256;
+    }
+    return half(b, 52) * ((int)q - 1);
+}
+
 double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
 {
     switch (dtype) {
@@ -144,6 +166,10 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return mxfp4(b, i);
     case VKA_NVFP4:
         return nvfp4(b, i);
+    case VKA_TQ2_0:
+        return tq2_0(b, i);
+    case VKA_TQ1_0:
+        return tq1_0(b, i);
     case VKA_I4_G128:
         return half(b, 64) * ((int)bits(b, 4 * i, 4) - (int)bits(b, 8 * 66, 16));
     case VKA_F32:

@@ -36,7 +36,8 @@ static void sizes(void **state)
         {VKA_Q4_0, 32, 18},   {VKA_Q4_1, 32, 20},     {VKA_Q5_0, 32, 22},     {VKA_Q4_K, 256, 144},
         {VKA_Q6_K, 256, 210}, {VKA_MXFP4, 32, 17},    {VKA_I4_G128, 128, 68}, {VKA_F8_E4M3, 1, 1},
         {VKA_Q5_1, 32, 24},   {VKA_Q5_K, 256, 176},   {VKA_Q3_K, 256, 110},   {VKA_Q2_K, 256, 84},
-        {VKA_IQ4_NL, 32, 18}, {VKA_IQ4_XS, 256, 136}, {VKA_NVFP4, 64, 36},
+        {VKA_IQ4_NL, 32, 18}, {VKA_IQ4_XS, 256, 136}, {VKA_NVFP4, 64, 36},    {VKA_TQ2_0, 256, 66},
+        {VKA_TQ1_0, 256, 54},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         uint32_t values, bytes;
