@@ -140,6 +140,15 @@ enum vka_dtype {
                     but 0 of the bits 0x7f. The scale of a tensor is no part of it. */
     VKA_TQ2_0,   /* 256 in 66: d (q - 1), q of 2 bits */
     VKA_TQ1_0,   /* 256 in 54: d (q - 1), q of 0 to 2, five of them in a byte */
+    /* Numbers of entries of a grid that the format has: 4 values each, of iq1 and iq2 8. */
+    VKA_IQ3_S, /* 256 in 110: d (2 s + 1) g, g of 1, 3 ... 15 with a sign, s of 4 bits for each 32 */
+    VKA_IQ3_XXS, /* 256 in 98: d (s + 1/2) / 2 g, g of 4, 12 ... 52, 62 with a sign, s as IQ3_S */
+    VKA_IQ2_XXS, /* 256 in 66: d (s + 1/2) / 4 g, g of 8, 25, 43 with a sign, s as IQ3_S */
+    VKA_IQ2_XS,  /* 256 in 74: as IQ2_XXS, s of 4 bits for each 16 values */
+    VKA_IQ2_S,   /* 256 in 82: as IQ2_XS */
+    VKA_IQ1_S,   /* 256 in 50: d (2 s + 1) (g + e), g of -1, 0, 1, s of 3 bits and e 1/8 or -1/8 for
+                    each 32 values */
+    VKA_IQ1_M,   /* 256 in 56: as IQ1_S, s for each 16 values, e for each 8 */
     VKA_DTYPE_COUNT
 };
 

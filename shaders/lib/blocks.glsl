@@ -64,6 +64,28 @@ uint four_digits(uint x, uint n)
     return q.x | q.y << 8;
 }
 
+// Entry i of the grid of a type that HAS_GRID, whose values have 4 bits each, of iq1 and iq2 two: see
+// lib/grids.glsl.
+uint grid_entry(uint i);
+
+// Eight signs of which seven are stored: an even number of them.
+uint even_signs(uint seven) { return seven | (uint(bitCount(seven)) & 1u) << 7; }
+
+// The four values in the lowest bits of an entry; `signs` has a bit each, of iq1 one for all.
+vec4 grid_values(uint entry, uint signs, uint type)
+{
+    uvec4 q = uvec4(entry, entry >> 2, entry >> 4, entry >> 6) & 3u;
+    if (type == TYPE_IQ1_S || type == TYPE_IQ1_M) // in eighths
+        return vec4(ivec4(8u * q) - ((signs & 1u) != 0u ? 9 : 7));
+    q = 17u * q + 8u + (q >> 1);
+    if (type == TYPE_IQ3_S || type == TYPE_IQ3_XXS) {
+        q = uvec4(entry, entry >> 4, entry >> 8, entry >> 12) & 7u;
+        q = type == TYPE_IQ3_S ? 2u * q + 1u : 8u * q + 4u + (q + 1u >> 2 & 2u);
+    }
+    uvec4 negative = uvec4(signs << 31, signs << 30, signs << 29, signs << 28) & 0x80000000u;
+    return uintBitsToFloat(floatBitsToUint(vec4(q)) ^ negative);
+}
+
 // What is to be subtracted from name_bytes().
 #define BYTES_BIAS(type)                                                                           \
     ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : IS_TERNARY(type) ? 1 : 0)
@@ -81,10 +103,8 @@ uint four_digits(uint x, uint n)
         return words[at >> 2] >> shift | words[(at + 3u) >> 2] << 1 << (31u - shift);              \
     }                                                                                              \
     uint name##_byte(uint at) { return words[at >> 2] >> 8u * (at & 3u) & 0xffu; }                 \
-    float name##_half(uint at)                                                                     \
-    {                                                                                              \
-        return float_from_f16(words[at >> 2] >> 8u * (at & 2u) & 0xffffu);                         \
-    }                                                                                              \
+    uint name##_short(uint at) { return words[at >> 2] >> 8u * (at & 2u) & 0xffffu; }              \
+    float name##_half(uint at) { return float_from_f16(name##_short(at)); }                        \
     vec2 name##_scale_sixes(uint at, uint i)                                                       \
     {                                                                                              \
         uint part = i / 32u, six = at + 4u + part % 4u, scale = name##_byte(six);                  \
@@ -92,6 +112,28 @@ uint four_digits(uint x, uint n)
         scale = part < 4u ? scale & 63u : (more & 15u) | scale >> 6 << 4;                          \
         least = part < 4u ? least & 63u : more >> 4 | least >> 6 << 4;                             \
         return vec2(name##_half(at) * float(scale), -(name##_half(at + 2u) * float(least)));       \
+    }                                                                                              \
+    /* Twice the scale of 16 values and one, in a block at byte `at`. */                           \
+    uint name##_scale_grid(uint at, uint i, uint type)                                             \
+    {                                                                                              \
+        uint part = i / 32u;                                                                       \
+        if (type == TYPE_IQ3_S)                                                                    \
+            return name##_byte(at + 106u + part / 2u) >> 4u * (part % 2u) & 15u;                   \
+        if (type == TYPE_IQ3_XXS)                                                                  \
+            return name##_byte(at + 69u + 4u * part) >> 4;                                         \
+        if (type == TYPE_IQ2_XXS)                                                                  \
+            return name##_byte(at + 9u + 8u * part) >> 4;                                          \
+        if (type == TYPE_IQ1_S)                                                                    \
+            return name##_byte(at + 35u + 2u * part) >> 4 & 7u;                                    \
+        if (type == TYPE_IQ1_M)                                                                    \
+            return name##_short(at + 48u + i / 64u * 2u) >> 3u * (i / 16u % 4u) & 7u;              \
+        return name##_byte(at + (type == TYPE_IQ2_S ? 74u : 66u) + part) >> 4u * (i / 16u % 2u) & 15u;\
+    }                                                                                              \
+    float name##_half_iq1_m(uint at)                                                               \
+    {                                                                                              \
+        uint low = name##_word(at + 48u), high = name##_word(at + 52u);                            \
+        return float_from_f16((low >> 12 & 15u) | (low >> 24 & 0xf0u) | (high >> 4 & 0xf00u) |     \
+                              (high >> 16 & 0xf000u));                                             \
     }                                                                                              \
     vec2 name##_scale(uint line, uint k, uint type)                                                \
     {                                                                                              \
@@ -113,6 +155,11 @@ uint four_digits(uint x, uint n)
             uint part = i / 16u, low = name##_byte(at + 96u + part % 8u) >> part / 8u * 4u & 15u;  \
             uint high = name##_byte(at + 104u + part % 4u) >> part / 4u * 2u & 3u;                 \
             return vec2(name##_half(at + 108u) * float(int(low | high << 4) - 32), 0.0);           \
+        }                                                                                          \
+        if (HAS_GRID(type)) {                                                                      \
+            float d = type == TYPE_IQ1_M ? name##_half_iq1_m(at) : name##_half(at);                \
+            d *= type == TYPE_IQ3_S ? 1.0 : type == TYPE_IQ3_XXS ? 0.25 : 0.125;                   \
+            return vec2(d * float(2u * name##_scale_grid(at, i, type) + 1u), 0.0);                 \
         }                                                                                          \
         if (type == TYPE_MXFP4) {                                                                  \
             uint e = name##_byte(at);                                                              \
@@ -150,11 +197,50 @@ uint four_digits(uint x, uint n)
             return low;                                                                            \
         return low | (name##_word(at + e) >> i / 32u & 0x01010101u) << 2;                          \
     }                                                                                              \
+    /* Values i .. i + 3, without the scale. */                                                    \
+    vec4 name##_integers_grid(uint at, uint i, uint type)                                          \
+    {                                                                                              \
+        uint part = i / 32u, eight = i / 8u, bits = 0u, number = 0u, signs;                        \
+        if (type == TYPE_IQ3_S || type == TYPE_IQ3_XXS)                                            \
+            number = name##_byte(at + 2u + i / 4u);                                                \
+        else if (type == TYPE_IQ2_XXS)                                                             \
+            number = name##_byte(at + 2u + 8u * part + eight % 4u);                                \
+        else if (type != TYPE_IQ2_XS)                                                              \
+            number = name##_byte(at + (type == TYPE_IQ1_M ? 0u : 2u) + eight);                     \
+        if (type == TYPE_IQ3_S) {                                                                  \
+            number |= (name##_byte(at + 66u + part) >> i / 4u % 8u & 1u) << 8;                     \
+            signs = name##_byte(at + 74u + eight);                                                 \
+        } else if (type == TYPE_IQ2_S) {                                                           \
+            number |= (name##_byte(at + 66u + part) >> 2u * (eight % 4u) & 3u) << 8;               \
+            signs = name##_byte(at + 34u + eight);                                                 \
+        } else if (type == TYPE_IQ2_XS) {                                                          \
+            bits = name##_short(at + 2u + 2u * eight);                                             \
+            number = bits & 511u;                                                                  \
+            signs = even_signs(bits >> 9);                                                         \
+        } else if (type == TYPE_IQ1_S) {                                                           \
+            bits = name##_short(at + 34u + 2u * part);                                             \
+            number |= (bits >> 3u * (eight % 4u) & 7u) << 8;                                       \
+            signs = bits >> 15;                                                                    \
+        } else if (type == TYPE_IQ1_M) {                                                           \
+            bits = name##_byte(at + 32u + i / 16u) >> 4u * (eight % 2u);                           \
+            number |= (bits & 7u) << 8;                                                            \
+            signs = bits >> 3;                                                                     \
+        } else {                                                                                   \
+            bits = name##_word(at + (type == TYPE_IQ3_XXS ? 66u + 4u * part : 6u + 8u * part));    \
+            signs = even_signs(bits >> 7u * (eight % 4u) & 127u);                                  \
+        }                                                                                          \
+        if (type == TYPE_IQ3_S || type == TYPE_IQ3_XXS)                                            \
+            return grid_values(grid_entry(number), signs >> (i & 4u), type);                       \
+        uint half_way = type == TYPE_IQ1_S || type == TYPE_IQ1_M ? 0u : i & 4u;                    \
+        return grid_values(grid_entry(number) >> 2u * (i & 4u), signs >> half_way, type);          \
+    }                                                                                              \
     vec4 name##_integers(uint line, uint k, uint type)                                             \
     {                                                                                              \
         uint i = k % BLOCK_VALUES(type), at = line + k / BLOCK_VALUES(type) * BLOCK_BYTES(type);   \
         if (type == TYPE_I8)                                                                       \
             return signed_bytes(name##_word(at));                                                  \
+        if (HAS_GRID(type))                                                                        \
+            return name##_integers_grid(at, i, type);                                              \
         if (type == TYPE_Q8_0)                                                                     \
             return signed_bytes(name##_word(at + 2u + i));                                         \
         if (HAS_BYTES(type))                                                                       \

@@ -58,6 +58,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
+#define GRID_TYPE B_TYPE
+#include "lib/grids.glsl"
 #define RUN_TYPE B_TYPE
 #include "lib/runs.glsl"
 
@@ -421,6 +423,7 @@ void main()
             share_results();
         }
     }
+    init_grid(THREADS);
     find_chunks(a_base, b_base, first);
     load_tiles(0);
     for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {

@@ -36,6 +36,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
 QUANT_READER(load_quants, b_words)
+#define GRID_TYPE B_TYPE
+#include "lib/grids.glsl"
 #define LANE_BYTES
 #include "lib/lane_blocks.glsl"
 
@@ -244,6 +246,7 @@ void main()
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
+    init_grid(THREADS);
     init_table();
     if (HAS_TABLE(B_TYPE))
         barrier();

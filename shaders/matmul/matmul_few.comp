@@ -46,6 +46,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
+#define GRID_TYPE B_TYPE
+#include "lib/grids.glsl"
 #define RUN_TYPE B_TYPE
 #include "lib/runs.glsl"
 #include "lib/infinite.glsl"
@@ -304,6 +306,7 @@ void main()
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
+    init_grid(THREADS);
     if (LANES)
         add_lanes(a_base, b_base, first);
     else

@@ -35,6 +35,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/scale.glsl"
 #include "lib/lost.glsl"
 QUANT_READER(load_quants, b_words)
+#define GRID_TYPE B_TYPE
+#include "lib/grids.glsl"
 
 const uint BM = SIDE * TM;
 const uint BN = SIDE * TN;
@@ -325,6 +327,7 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 local = local_place();
 
+    init_grid(THREADS);
     begin_sums(z, first, local);
     load_chunks(a_base, b_base, first, 0);
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {

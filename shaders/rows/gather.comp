@@ -17,6 +17,8 @@ layout(binding = 2) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { gather_params p; };
 
 QUANT_READER(load_block, table_words)
+#define GRID_TYPE TABLE_TYPE
+#include "lib/grids.glsl"
 
 // Values of a block of mxfp4, whose scale is below 2^-126 where its exponent is 0 or 1: a device may take
 // that for 0, though values are larger. A quarter or half of the integers times 2^-126 is the same.
@@ -61,6 +63,7 @@ void store4(uvec4 at, vec4 x)
 void main()
 {
     uint width = p.size3 / 4 + (p.size3 % 4 != 0 ? 1 : 0);
+    init_grid(UNIT_LANES);
     uint n = width * p.size2 * p.size1 * p.size0;
     for (uint turn = 0; turn < UNIT_RUN; turn++) {
         uint unit = unit_at(turn);

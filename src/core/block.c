@@ -1,5 +1,6 @@
 /* The block types of vkattn.h, decoded. Those of GGUF have its layouts. */
 #include "core/block.h"
+#include "core/block_grid.h"
 #include "core/convert.h"
 #include "core/status.h"
 #include "params/types.h"
@@ -239,12 +240,15 @@ bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_blo
 {
     const struct block_layout *layout = block_layout(dtype);
     const uint8_t *b = blocks;
-    for (size_t i = 0; layout && i < n_block; i++, b += layout->bytes)
+    for (size_t i = 0; layout && i < n_block; i++, b += layout->bytes) {
+        bool found = dtype == VKA_IQ1_M && (block_scale_iq1_m(b) & 0x7c00) == 0x7c00;
         for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++)
-            if ((b[layout->scale_at[j] + 1] & 0x7c) == 0x7c) {
-                *at = i;
-                return true;
-            }
+            found |= (b[layout->scale_at[j] + 1] & 0x7c) == 0x7c;
+        if (found) {
+            *at = i;
+            return true;
+        }
+    }
     return false;
 }
 

@@ -42,12 +42,12 @@ static uint32_t raw_words(const struct matmul_choice *c, const struct matmul_pro
 }
 
 /* Bytes of shared memory: tiles of both inputs, with rows or runs padded by 16 bytes, and a matrix
- * per subgroup; words of quantised B. */
+ * per subgroup; words of quantised B, or a grid. */
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint64_t pitch = c->b_vec && p->quantised ? c->depth / 64 * 9 | 1 : c->depth / 8 + 1;
     uint64_t raw = c->b_vec && p->quantised ? c->columns * divide_up(raw_words(c, p), 4) : 0;
-    return 16 * ((c->rows + c->columns) * pitch + raw) +
+    return 16 * ((c->rows + c->columns) * pitch + raw + GRID_CHUNKS(p->b_type)) +
            4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
 }
 

@@ -10,10 +10,10 @@
 static const uint32_t tiles[][2] = {{8, 8}, {8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 1}};
 #define LARGE 32 /* results of an invocation, beyond which there are registers for two sums each */
 
-/* Bytes of both inputs in shared memory. */
-static uint32_t shared_bytes(const struct matmul_choice *c)
+/* Bytes of both inputs in shared memory, and a grid. */
+static uint32_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    return TILE_DEPTH * (c->rows + c->columns + 8) * 4;
+    return TILE_DEPTH * (c->rows + c->columns + 8) * 4 + 16 * GRID_CHUNKS(p->b_type);
 }
 
 /* Whether an invocation has many registers. CPU drivers have few, and VideoCore 32. */
@@ -78,7 +78,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
         c->tile_n = tiles[i][1];
         c->rows = c->side * c->tile_m;
         c->columns = c->side * c->tile_n;
-        bool fits = shared_bytes(c) <= has->max_shared_memory && suits(caps, p, c);
+        bool fits = shared_bytes(c, p) <= has->max_shared_memory && suits(caps, p, c);
         bool filled = p->m > c->rows / 2 && p->n > c->columns / 2;
         if (i + 1 == COUNTOF(tiles) || (fits && filled && !smaller))
             break;

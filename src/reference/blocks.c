@@ -1,24 +1,12 @@
 /* Values of quantised blocks: where each of its fields lies, as bits of the block; and what a
  * quantised cache keeps.
  * SPDX-License-Identifier: MIT */
+#include <reference/block_bits.h>
+#include <reference/block_grids.h>
 #include <reference/blocks.h>
 #include <reference/numbers.h>
 
 #include <math.h>
-
-/* `count` bits from bit `first` on, lowest first. */
-static unsigned bits(const uint8_t *block, size_t first, unsigned count)
-{
-    unsigned x = 0;
-    for (unsigned i = 0; i < count; i++)
-        x |= (unsigned)(block[(first + i) / 8] >> (first + i) % 8 & 1) << i;
-    return x;
-}
-
-static double half(const uint8_t *block, size_t byte)
-{
-    return ref_from_f16((uint16_t)bits(block, 8 * byte, 16));
-}
 
 static int int8(const uint8_t *block, size_t byte)
 {
@@ -170,6 +158,14 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
         return tq2_0(b, i);
     case VKA_TQ1_0:
         return tq1_0(b, i);
+    case VKA_IQ3_S:
+    case VKA_IQ3_XXS:
+    case VKA_IQ2_XXS:
+    case VKA_IQ2_XS:
+    case VKA_IQ2_S:
+    case VKA_IQ1_S:
+    case VKA_IQ1_M:
+        return ref_grid_value(dtype, b, i);
     case VKA_I4_G128:
         return half(b, 64) * ((int)bits(b, 4 * i, 4) - (int)bits(b, 8 * 66, 16));
     case VKA_F32:

@@ -38,7 +38,7 @@ static const struct product {
     {VKA_F16, VKA_Q5_1, VKA_F32, 21, 608, 11},    {VKA_F32, VKA_Q5_K, VKA_F32, 19, 768, 9},
     {VKA_BF16, VKA_Q3_K, VKA_BF16, 9, 512, 11},   {VKA_F32, VKA_Q2_K, VKA_F32, 9, 768, 10},
     {VKA_F16, VKA_IQ4_NL, VKA_F32, 9, 576, 11},   {VKA_F16, VKA_IQ4_XS, VKA_F32, 9, 512, 12},
-    {VKA_BF16, VKA_NVFP4, VKA_F32, 9, 576, 11},
+    {VKA_BF16, VKA_NVFP4, VKA_F32, 9, 576, 11},   {VKA_F16, VKA_IQ3_S, VKA_F32, 9, 512, 12},
 };
 
 /* With quantised activations. */
@@ -46,7 +46,7 @@ static const struct product integers[] = {
     {VKA_F32, VKA_Q4_K, VKA_F32, 70, 8192, 1},  {VKA_F16, VKA_Q8_0, VKA_F16, 33, 4096 + 96, 4},
     {VKA_F32, VKA_Q6_K, VKA_F32, 9, 512, 8},    {VKA_F16, VKA_Q5_K, VKA_F32, 9, 768, 12},
     {VKA_F32, VKA_Q2_K, VKA_F32, 9, 512, 12},   {VKA_F32, VKA_NVFP4, VKA_F32, 9, 576, 12},
-    {VKA_F32, VKA_IQ4_XS, VKA_F32, 9, 512, 12},
+    {VKA_F32, VKA_IQ4_XS, VKA_F32, 9, 512, 12}, {VKA_F32, VKA_IQ2_XS, VKA_F32, 9, 512, 12},
 };
 
 struct operands {

@@ -4,6 +4,7 @@
 #include "functions.h"
 #include "gpu/device.h"
 #include "kernel/matmul_problem.h"
+#include "params/types.h"
 #include "plan/plan.h"
 #include "problems/quantised.h"
 
@@ -75,6 +76,8 @@ static void make_block(enum vka_dtype type, uint32_t i, struct rng *rng, uint8_t
     }
     if (type == VKA_MXFP4)
         b[0] = (uint8_t)i;
+    if (type == VKA_IQ1_M)
+        quantised_scale_iq1_m(scale_bits(i), b);
     if (type == VKA_I4_G128)
         memcpy(b + 66, &zero, sizeof zero);
 }
@@ -255,9 +258,11 @@ static bool check_reader(struct decoding *d, bool all)
     for (size_t a = 0; a < (d->reader->product ? all ? 3 : 2 : 1) && status == VKA_OK; a++) {
         d->amount = amounts[a];
         status = run_reader(d);
-        for (uint32_t i = 0; i < d->n && status == VKA_OK && d->used; i++)
-            for (uint32_t j = 0; j < d->rows && (!d->reader->product || is_whole(d, i)); j++)
+        for (uint32_t i = 0; i < d->n && status == VKA_OK && d->used; i++) {
+            const bool judged = !d->reader->product || is_whole(d, i);
+            for (uint32_t j = 0; j < d->rows && judged; j++)
                 judge_element(d, i, j);
+        }
     }
     d->device->caps.without = without;
     if (status == VKA_OK && !d->used && !half) {
@@ -273,6 +278,14 @@ static bool check_reader(struct decoding *d, bool all)
                vka_dtype_name(d->type), vka_dtype_name(d->reader->input),
                (unsigned long long)d->n_failed);
     return status == VKA_OK && d->n_failed == 0;
+}
+
+/* Whether a reader is tried: at a landing, of types of which all kernels read four values by the same
+ * function of lib/blocks.glsl, rows and one product. */
+static bool tries(const struct reader *reader, enum vka_dtype type, bool all)
+{
+    return all || RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) || !reader->product ||
+           (reader->kernel == KERNEL_matmul_few && reader->input == VKA_F32);
 }
 
 static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
@@ -295,7 +308,7 @@ static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
     for (size_t r = 0; r < sizeof readers / sizeof *readers && d.blocks && d.y; r++) {
         d.reader = &readers[r];
         const enum kernel kernel = readers[r].kernel;
-        if (!kernel_missing(kernel, &device->caps) &&
+        if (tries(d.reader, type, all) && !kernel_missing(kernel, &device->caps) &&
             (!matmul_reads_blocks(kernel) || dtype_has_cpu_kernels(type)))
             ok &= check_reader(&d, all);
     }

@@ -11,6 +11,13 @@
 
 #include <reference/reference.h>
 
+/* Of iq1_m, whose scale is in four places. */
+static inline void quantised_scale_iq1_m(uint16_t bits, uint8_t *block)
+{
+    for (int i = 0; i < 4; i++)
+        block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (bits >> 4 * i & 15) << 4);
+}
+
 /* One random block whose scales are about `size` / 16. */
 static inline void quantised_draw(struct rng *rng, enum vka_dtype dtype, double size,
                                   uint8_t *block)
@@ -27,6 +34,10 @@ static inline void quantised_draw(struct rng *rng, enum vka_dtype dtype, double 
         block[0] = (uint8_t)rng_range(rng, size > 1 ? 140 : 120, size > 1 ? 150 : 126);
     for (int j = 0; j < 4 && dtype == VKA_NVFP4; j++) /* below 1, subnormal ones too, or any */
         block[j] = (uint8_t)rng_range(rng, 0, size > 1 ? 255 : 55);
+    if (dtype == VKA_IQ1_M) {
+        double scale = fmin(size, 0x1p15) / 16 * rng_uniform(rng, 0.5, 1);
+        quantised_scale_iq1_m(ref_to_f16(rng_chance(rng, 30) ? -scale : scale), block);
+    }
     if (dtype == VKA_I4_G128)
         block[67] = 0, block[66] &= 15;
 }

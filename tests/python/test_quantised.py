@@ -5,6 +5,7 @@ import oracle
 import pytest
 
 import vkattn
+from vkattn._arrays import DTYPES
 
 STEPS = {"q8_0": 127, "q4_0": 8}
 
@@ -59,6 +60,25 @@ def test_bits_of_gguf(rng, dtype):
     scales = np.float32(2) ** rng.integers(-12, 8, (4000, 1)).astype(np.float32)
     x = np.concatenate([special, rng.standard_normal((4000, 32), np.float32) * scales])
     np.testing.assert_array_equal(vkattn.quantize(x, dtype), quants.quantize(x, kind))
+
+
+GGUF_TYPES = [name for name in DTYPES if name[0] in "qit" and "_" in name and name != "i4_g128"]
+
+
+@pytest.mark.parametrize("dtype", [*GGUF_TYPES, "mxfp4", "nvfp4"])
+def test_values_of_gguf(rng, dtype):
+    """Random bytes have the values, bits for bits, that the package gguf gives them: every entry of
+    the grids of iq1, iq2 and iq3, every sign and scale."""
+    quants = pytest.importorskip("gguf.quants", reason="gguf IS NOT INSTALLED: NO VALUES COMPARED")
+    kind = getattr(quants.GGMLQuantizationType, dtype.upper())
+    size = quants.GGML_QUANT_SIZES[kind][1]
+    blocks = rng.integers(0, 256, (2000, size), np.uint8)
+    with np.errstate(all="ignore"):
+        want = quants.dequantize(blocks, kind)
+    whole = np.isfinite(want).all(axis=1)
+    assert whole.sum() > 1500
+    got = vkattn.dequantize(blocks, dtype)
+    np.testing.assert_array_equal(got[whole].view(np.uint32), want[whole].view(np.uint32))
 
 
 @pytest.mark.parametrize("dtype, most", [("q4_k", 5.1e-3), ("q5_k", 1.3e-3), ("q6_k", 3.15e-4), ("iq4_nl", 5.7e-3)])

@@ -16,13 +16,16 @@
 
 #define MOST_BYTES 256
 
-static void random_block(struct rng *rng, const struct block_layout *layout, uint8_t *block)
+static void random_block(struct rng *rng, enum vka_dtype dtype, uint8_t *block)
 {
+    const struct block_layout *layout = block_layout(dtype);
     for (uint32_t i = 0; i < layout->bytes; i++)
         block[i] = (uint8_t)rng_range(rng, 0, 255);
     for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++)
         if ((block[layout->scale_at[j] + 1] & 0x7c) == 0x7c)
             block[layout->scale_at[j] + 1] ^= 0x40; /* finite */
+    if (dtype == VKA_IQ1_M)
+        block[55] &= 0xbf;
 }
 
 static void sizes(void **state)
@@ -32,12 +35,16 @@ static void sizes(void **state)
         enum vka_dtype dtype;
         uint32_t values, bytes;
     } want[] = {
-        {VKA_F32, 1, 4},      {VKA_BF16, 1, 2},       {VKA_I8, 1, 1},         {VKA_Q8_0, 32, 34},
-        {VKA_Q4_0, 32, 18},   {VKA_Q4_1, 32, 20},     {VKA_Q5_0, 32, 22},     {VKA_Q4_K, 256, 144},
-        {VKA_Q6_K, 256, 210}, {VKA_MXFP4, 32, 17},    {VKA_I4_G128, 128, 68}, {VKA_F8_E4M3, 1, 1},
-        {VKA_Q5_1, 32, 24},   {VKA_Q5_K, 256, 176},   {VKA_Q3_K, 256, 110},   {VKA_Q2_K, 256, 84},
-        {VKA_IQ4_NL, 32, 18}, {VKA_IQ4_XS, 256, 136}, {VKA_NVFP4, 64, 36},    {VKA_TQ2_0, 256, 66},
-        {VKA_TQ1_0, 256, 54},
+        {VKA_F32, 1, 4},       {VKA_BF16, 1, 2},       {VKA_I8, 1, 1},
+        {VKA_Q8_0, 32, 34},    {VKA_Q4_0, 32, 18},     {VKA_Q4_1, 32, 20},
+        {VKA_Q5_0, 32, 22},    {VKA_Q4_K, 256, 144},   {VKA_Q6_K, 256, 210},
+        {VKA_MXFP4, 32, 17},   {VKA_I4_G128, 128, 68}, {VKA_F8_E4M3, 1, 1},
+        {VKA_Q5_1, 32, 24},    {VKA_Q5_K, 256, 176},   {VKA_Q3_K, 256, 110},
+        {VKA_Q2_K, 256, 84},   {VKA_IQ4_NL, 32, 18},   {VKA_IQ4_XS, 256, 136},
+        {VKA_NVFP4, 64, 36},   {VKA_TQ2_0, 256, 66},   {VKA_TQ1_0, 256, 54},
+        {VKA_IQ3_S, 256, 110}, {VKA_IQ3_XXS, 256, 98}, {VKA_IQ2_XXS, 256, 66},
+        {VKA_IQ2_XS, 256, 74}, {VKA_IQ2_S, 256, 82},   {VKA_IQ1_S, 256, 50},
+        {VKA_IQ1_M, 256, 56},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         uint32_t values, bytes;
@@ -60,8 +67,8 @@ static void decoded(void **state)
         float x[2 * MOST_BLOCK_VALUES];
         uint8_t blocks[2 * MOST_BYTES];
         for (int round = 0; layout && round < 2000; round++) {
-            random_block(&rng, layout, blocks);
-            random_block(&rng, layout, blocks + layout->bytes);
+            random_block(&rng, (enum vka_dtype)dtype, blocks);
+            random_block(&rng, (enum vka_dtype)dtype, blocks + layout->bytes);
             assert_int_equal(vka_dtype_decode((enum vka_dtype)dtype, blocks, 2, x), VKA_OK);
             for (uint32_t i = 0; i < 2 * layout->values; i++) {
                 double want = ref_block_value((enum vka_dtype)dtype,
@@ -142,6 +149,20 @@ static void refused(void **state)
     assert_int_equal(vka_dtype_decode(VKA_DTYPE_COUNT, block, 1, x), VKA_INVALID);
 }
 
+static bool has_scale(enum vka_dtype dtype, int j)
+{
+    return block_layout(dtype)->scale_at[j] >= 0 || (j == 0 && dtype == VKA_IQ1_M);
+}
+
+/* Makes scale j infinite or NaN. */
+static void spoil(enum vka_dtype dtype, int j, uint8_t *block)
+{
+    if (dtype != VKA_IQ1_M)
+        block[block_layout(dtype)->scale_at[j] + 1] = 0xfc;
+    else
+        block[53] |= 0xc0, block[55] |= 0x70;
+}
+
 /* Each scale of each type, in each of three blocks. */
 static void nonfinite(void **state)
 {
@@ -150,13 +171,13 @@ static void nonfinite(void **state)
     for (int dtype = 0; dtype < VKA_DTYPE_COUNT; dtype++) {
         const struct block_layout *layout = block_layout((enum vka_dtype)dtype);
         for (uint32_t bad = 0; layout && bad < 3; bad++)
-            for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++) {
+            for (int j = 0; j < 2 && has_scale((enum vka_dtype)dtype, j); j++) {
                 uint8_t blocks[3 * MOST_BYTES];
                 size_t at = 99;
                 for (uint32_t i = 0; i < 3; i++)
-                    random_block(&rng, layout, blocks + i * layout->bytes);
+                    random_block(&rng, (enum vka_dtype)dtype, blocks + i * layout->bytes);
                 assert_false(block_find_nonfinite((enum vka_dtype)dtype, blocks, 3, &at));
-                blocks[bad * layout->bytes + (uint32_t)layout->scale_at[j] + 1] = 0xfc;
+                spoil((enum vka_dtype)dtype, j, blocks + bad * layout->bytes);
                 assert_true(block_find_nonfinite((enum vka_dtype)dtype, blocks, 3, &at));
                 assert_int_equal(at, bad);
             }
