@@ -149,6 +149,12 @@ enum vka_dtype {
     VKA_IQ1_S,   /* 256 in 50: d (2 s + 1) (g + e), g of -1, 0, 1, s of 3 bits and e 1/8 or -1/8 for
                     each 32 values */
     VKA_IQ1_M,   /* 256 in 56: as IQ1_S, s for each 16 values, e for each 8 */
+    /* Floats with scales d in float32, 4 bytes that come first. No files have them: scales of a
+     * tensor, of rows, or of blocks of a matrix are repeated where weights are packed. */
+    VKA_F8_E4M3_G64, /* 64 in 68: d q, q of type e4m3: 1 sign, 4 bits of exponent, 0x7f is NaN */
+    VKA_F8_E5M2_G64, /* 64 in 68: d q, q of type e5m2: the high byte of a float16 */
+    VKA_NF4_G64,     /* 64 in 36: d v(q), q of 4 bits as NVFP4 has them, v the 16 values of nf4 that
+                        bitsandbytes has, from -1 to 1 */
     VKA_DTYPE_COUNT
 };
 

@@ -19,8 +19,8 @@ VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, 
 
 /* "f32", "f16", "bf16", "i32", "bool", "i8", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q6_K",
  * "mxfp4", "i4_g128", "f8_e4m3", "q5_1", "q5_K", "q3_K", "q2_K", "iq4_nl", "iq4_xs", "nvfp4",
- * "tq2_0", "tq1_0", "iq3_s", "iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m";
- * "unknown" for other values. Static storage. Any thread. */
+ * "tq2_0", "tq1_0", "iq3_s", "iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m",
+ * "f8_e4m3_g64", "f8_e5m2_g64", "nf4_g64"; "unknown" for other values. Static storage. Any thread. */
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
 
 /* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that

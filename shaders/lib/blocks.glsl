@@ -45,6 +45,43 @@ float half_e4m3(uint x)
     return (x & 0xffu) == 0x7fu ? 0.0 : scale;
 }
 
+// Four numbers of a type that IS_F8. Those with the exponent 0 are read as if they had the hidden bit of
+// the exponent 0; twice that less the hidden bit of the exponent 1 is what they are, and is
+// larger than what others are, so that no device sees a subnormal.
+vec4 four_f8(uint word, uint type)
+{
+    const bool e5 = type == TYPE_F8_E5M2_G64;
+    uvec4 bits = uvec4(word, word >> 8, word >> 16, word >> 24);
+    uvec4 m = bits & 0x7fu;
+    vec4 x = uintBitsToFloat((m << (e5 ? 21 : 20)) + (e5 ? 0x38000000u : 0x3c000000u));
+    x = min(x, fma(x, vec4(2.0), vec4(e5 ? -6.103515625e-5 : -0.015625)));
+    uvec4 found = floatBitsToUint(x);
+    if (e5)
+        found = mix(found, m << 21 | 0x7f800000u, greaterThanEqual(m, uvec4(0x7cu)));
+    else
+        found = mix(found, uvec4(0x7fc00000u), equal(m, uvec4(0x7fu)));
+    return uintBitsToFloat(found | (bits & 0x80u) << 24);
+}
+
+// The value of nf4_g64 of the lowest 4 bits.
+float from_nf4(uint q)
+{
+    const vec4 a = vec4(-1.0, -0.6961928, -0.52507305, -0.3949175);
+    const vec4 b = vec4(-0.28444138, -0.18477343, -0.091050036, 0.0);
+    const vec4 c = vec4(0.0795803, 0.1609302, 0.2461123, 0.33791524);
+    const vec4 d = vec4(0.44070983, 0.562617, 0.72295684, 1.0);
+    vec4 low = (q & 8u) != 0u ? c : a, high = (q & 8u) != 0u ? d : b;
+    vec4 x = (q & 4u) != 0u ? high : low;
+    vec2 y = (q & 2u) != 0u ? x.zw : x.xy;
+    return (q & 1u) != 0u ? y.y : y.x;
+}
+
+// The same of the lowest 4 bits of four bytes.
+vec4 four_nf4(uint x)
+{
+    return vec4(from_nf4(x), from_nf4(x >> 8), from_nf4(x >> 16), from_nf4(x >> 24));
+}
+
 // The values of iq4_nl and iq4_xs, of integers of 4 bits less 8: a polynomial that is nowhere 0.49
 // away from them, rounded.
 vec4 from_nonlinear(vec4 q)
@@ -93,8 +130,8 @@ vec4 grid_values(uint entry, uint signs, uint type)
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
 // buffer: vec4 name(line, k, type); and its parts vec4 name_integers(), exact small numbers, and
 // vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of 16 on. Values
-// are integers * scale + offset, rounded once, as the products are exact. uint name_bytes() is the
-// integers of HAS_BYTES without their bias.
+// are integers * scale + offset, rounded once, as the products are exact, or have no offset to add.
+// uint name_bytes() is the integers of HAS_BYTES without their bias.
 #define QUANT_READER(name, words)                                                                  \
     /* Four bytes from any byte on; reads no word beyond them. */                                  \
     uint name##_word(uint at)                                                                      \
@@ -165,6 +202,8 @@ vec4 grid_values(uint entry, uint signs, uint type)
             uint e = name##_byte(at);                                                              \
             return vec2(uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);           \
         }                                                                                          \
+        if (HAS_FLOATS(type))                                                                      \
+            return vec2(uintBitsToFloat(words[at >> 2]), 0.0);                                     \
         if (type == TYPE_NVFP4)                                                                    \
             return vec2(half_e4m3(words[at >> 2] >> i / 16u * 8u), 0.0);                           \
         if (type == TYPE_IQ4_XS) {                                                                 \
@@ -256,8 +295,12 @@ vec4 grid_values(uint entry, uint signs, uint type)
                 high = words[(at + 16u + i % 32u) >> 2] >> i / 32u & 0x01010101u;                  \
             return unsigned_bytes((low & 0x0f0f0f0fu) | high << 4, 0);                             \
         }                                                                                          \
-        if (type == TYPE_NVFP4)                                                                    \
-            return four_e2m1(words[(at + 4u + i / 16u * 8u + i % 8u) >> 2] >> i / 8u % 2u * 4u);   \
+        if (IS_F8(type))                                                                           \
+            return four_f8(words[(at + 4u + i) >> 2], type);                                       \
+        if (type == TYPE_NVFP4 || type == TYPE_NF4_G64) {                                          \
+            uint q = words[(at + 4u + i / 16u * 8u + i % 8u) >> 2] >> i / 8u % 2u * 4u;            \
+            return type == TYPE_NVFP4 ? four_e2m1(q) : four_nf4(q);                                \
+        }                                                                                          \
         uint shift = i / 16u % 2u * 4u;                                                            \
         if (type == TYPE_Q4_1)                                                                     \
             return unsigned_bytes(words[(at + 4u + i % 16u) >> 2] >> shift & 0x0f0f0f0fu, 0);      \

@@ -117,7 +117,8 @@ const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 // The values of a type that HAS_TABLE, by their bits: floats, with LANE_BYTES int8, with HALF of each byte
 // two float16. Arrays in registers that lanes index would be moved to memory.
 #ifdef HALF
-const uint TABLE_VALUES = 256;
+const bool PAIRS_TABLE = B_TYPE != TYPE_NF4_G64; // whose values are no float16
+const uint TABLE_VALUES = PAIRS_TABLE ? 256 : 16;
 #else
 const uint TABLE_VALUES = 16;
 #endif
@@ -125,6 +126,8 @@ shared uint lane_table[HAS_TABLE(B_TYPE) ? TABLE_VALUES : 1];
 
 float table_value(uint i)
 {
+    if (B_TYPE == TYPE_NF4_G64)
+        return from_nf4(i);
     return B_TYPE == TYPE_NVFP4 ? from_e2m1(i) : from_nonlinear(vec4(float(i & 15u) - 8.0)).x;
 }
 
@@ -132,7 +135,9 @@ void init_table()
 {
     for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < TABLE_VALUES; i += THREADS) {
 #ifdef HALF
-        lane_table[i] = packFloat2x16(f16vec2(table_value(i), table_value(i >> 4)));
+        lane_table[i] = PAIRS_TABLE
+                            ? packFloat2x16(f16vec2(table_value(i), table_value(i >> 4)))
+                            : floatBitsToUint(table_value(i));
 #elif defined(LANE_BYTES)
         lane_table[i] = uint(int(table_value(i))) & 0xffu;
 #else
@@ -145,11 +150,12 @@ void init_table()
 uvec4 look_up(uint x, bool high)
 {
 #ifdef HALF
-    const uint mask = 255u;
+    const bool whole = PAIRS_TABLE;
 #else
-    const uint mask = 15u;
-    x >>= high ? 4 : 0;
+    const bool whole = false;
 #endif
+    const uint mask = whole ? 255u : 15u;
+    x >>= high && !whole ? 4 : 0;
     return uvec4(lane_table[x & mask], lane_table[x >> 8 & mask], lane_table[x >> 16 & mask],
                  lane_table[x >> 24 & mask]);
 }
@@ -205,6 +211,13 @@ void unpack_lane_scales(uint column, uint block, uint part)
     }
     if (B_TYPE == TYPE_IQ4_XS) {
         unpack_lane_iq4_xs(column, block % 2 * 2 + part);
+        return;
+    }
+    if (HAS_FLOATS(B_TYPE)) { // a scale for each run
+        [[unroll]] for (uint i = 0; i < 4 / LANE_PARTS; i++) {
+            uint x = lane_words[column * LANE_WORDS + i / 2 * (RUN_PAIR_WORDS(B_TYPE) / 2)];
+            lane_scales[column * 4 + i] = vec2(uintBitsToFloat(x), 0.0);
+        }
         return;
     }
     if (B_TYPE == TYPE_NVFP4) {
@@ -309,7 +322,7 @@ vec4 word_integers(uint x, bool high)
 uint table_word(uint column, uint g, uint j)
 {
     uint first = g / 2 * PART_HALVES + PART_FIRST;
-    if (B_TYPE == TYPE_NVFP4)
+    if (B_TYPE == TYPE_NVFP4 || B_TYPE == TYPE_NF4_G64)
         return lane_words[column * LANE_WORDS + g / 4 * 9 + 1 + g % 4 * 2 + j % 2];
     if (B_TYPE == TYPE_IQ4_XS)
         return lane_words[column * LANE_WORDS + 2 + g / 2 * 4 + j];
@@ -319,7 +332,7 @@ uint table_word(uint column, uint g, uint j)
 // What look_up() gives of them.
 uvec4 table_entries(uint column, uint g, uint j, out bool high)
 {
-    high = (B_TYPE == TYPE_NVFP4 ? j / 2 : g % 2) != 0;
+    high = (B_TYPE == TYPE_NVFP4 || B_TYPE == TYPE_NF4_G64 ? j / 2 : g % 2) != 0;
     return look_up(table_word(column, g, j), high);
 }
 
@@ -327,11 +340,15 @@ uvec4 table_entries(uint column, uint g, uint j, out bool high)
 vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
+    if (IS_F8(B_TYPE))
+        return four_f8(lane_words[at + g / 4 * 17 + 1 + g % 4 * 4 + j], B_TYPE);
     if (HAS_TABLE(B_TYPE)) {
         bool high;
         uvec4 found = table_entries(column, g, j, high);
 #ifdef HALF
         vec4 values;
+        if (!PAIRS_TABLE)
+            return uintBitsToFloat(found);
         [[unroll]] for (uint e = 0; e < 4; e++) {
             f16vec2 pair = unpackFloat2x16(found[e]);
             values[e] = float(high ? pair.y : pair.x);

@@ -88,6 +88,10 @@ run load_run(uint first, uint i)
         [[unroll]] for (uint w = 0; w < n_word; w++)
             r.words[w] = raw_word(first + i * n_word + w);
         [[unroll]] for (uint part = 0; part < 2; part++) {
+            if (HAS_FLOATS(RUN_TYPE)) {
+                r.scale[part] = uintBitsToFloat(r.words[0]);
+                continue;
+            }
             if (RUN_TYPE == TYPE_NVFP4) {
                 r.scale[part] = half_e4m3(r.words[0] >> 16 * part);
                 r.offset[part] = half_e4m3(r.words[0] >> 16 * part + 8);
@@ -119,7 +123,9 @@ uint run_integers(run r, uint part, uint i)
     if (RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1)
         return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
                spread_bits(run_word(r, at) >> 4 * i) << 4;
-    if (RUN_TYPE == TYPE_NVFP4)
+    if (IS_F8(RUN_TYPE))
+        return r.words[1 + 8 * part + i];
+    if (RUN_TYPE == TYPE_NVFP4 || RUN_TYPE == TYPE_NF4_G64)
         return r.words[1 + 4 * part + i / 4 * 2 + i % 2] >> i % 4 / 2 * 4;
     if (RUN_TYPE == TYPE_IQ4_XS)
         return r.words[4 * part + i % 4] >> shift;
@@ -150,6 +156,10 @@ uvec2 run_bytes(run r, uint part, uint i)
 vec4 run_values(run r, uint part, uint i)
 {
     uint x = run_integers(r, part, i) & RUN_MASK * 0x01010101u;
+    if (IS_F8(RUN_TYPE))
+        return r.scale[part] * four_f8(run_integers(r, part, i), RUN_TYPE);
+    if (RUN_TYPE == TYPE_NF4_G64)
+        return r.scale[part] * four_nf4(x);
     if (RUN_TYPE == TYPE_NVFP4)
         return (i < 4 ? r.scale[part] : r.offset[part]) * four_e2m1(x);
     vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);

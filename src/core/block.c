@@ -210,6 +210,50 @@ static void decode_tq1_0(const uint8_t *b, float *x)
     }
 }
 
+static float float_at(const uint8_t *bytes)
+{
+    const uint32_t bits =
+        bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* f8_e4m3_g64: float32 scale, 64 numbers of 1 sign, 4 bits of exponent and 3 of mantissa. */
+static void decode_f8_e4m3_g64(const uint8_t *b, float *x)
+{
+    const float scale = float_at(b);
+    for (int i = 0; i < 64; i++) {
+        const uint8_t bits = b[4 + i], magnitude = bits & 0x7f;
+        const float value = magnitude == 0x7f ? NAN : 2 * half_e4m3(magnitude);
+        x[i] = scale * (bits & 0x80 ? -value : value);
+    }
+}
+
+/* f8_e5m2_g64: float32 scale, 64 high bytes of float16. */
+static void decode_f8_e5m2_g64(const uint8_t *b, float *x)
+{
+    const float scale = float_at(b);
+    for (int i = 0; i < 64; i++) {
+        const uint8_t half[2] = {0, b[4 + i]};
+        x[i] = scale * half_at(half);
+    }
+}
+
+/* Quantiles of the normal distribution, of which the largest magnitude is 1. */
+static const float nf4_values[16] = {-1,           -0.6961928f,  -0.52507305f,  -0.3949175f,
+                                     -0.28444138f, -0.18477343f, -0.091050036f, 0,
+                                     0.0795803f,   0.1609302f,   0.2461123f,    0.33791524f,
+                                     0.44070983f,  0.562617f,    0.72295684f,   1};
+
+/* nf4_g64: float32 scale, 64 values of 4 bits, 16 in 8 bytes. */
+static void decode_nf4_g64(const uint8_t *b, float *x)
+{
+    const float scale = float_at(b);
+    for (int i = 0; i < 64; i++)
+        x[i] = scale * nf4_values[b[4 + i / 16 * 8 + i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
 /* i4_g128: 128 values of 4 bits, two a byte, in order; float16 scale; zero point, 16 bits. */
 static void decode_i4_g128(const uint8_t *b, float *x)
 {
@@ -236,12 +280,22 @@ const struct block_layout *block_layout(enum vka_dtype dtype)
     return (size_t)dtype < COUNTOF(layouts) && layouts[dtype].values ? &layouts[dtype] : NULL;
 }
 
+/* Whether the float32 scale of a block that HAS_FLOATS, or a value of 8 bits, is NaN or infinite. */
+static bool has_nonfinite(enum vka_dtype dtype, const uint8_t *b)
+{
+    bool found = !isfinite(float_at(b));
+    for (int i = 0; i < 64 && IS_F8(dtype); i++)
+        found |= dtype == VKA_F8_E4M3_G64 ? (b[4 + i] & 0x7f) == 0x7f : (b[4 + i] & 0x7c) == 0x7c;
+    return found;
+}
+
 bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_block, size_t *at)
 {
     const struct block_layout *layout = block_layout(dtype);
     const uint8_t *b = blocks;
     for (size_t i = 0; layout && i < n_block; i++, b += layout->bytes) {
         bool found = dtype == VKA_IQ1_M && (block_scale_iq1_m(b) & 0x7c00) == 0x7c00;
+        found |= HAS_FLOATS(dtype) && has_nonfinite(dtype, b);
         for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++)
             found |= (b[layout->scale_at[j] + 1] & 0x7c) == 0x7c;
         if (found) {

@@ -7,7 +7,8 @@
 #define MOST_BLOCK_VALUES 256
 
 /* How a block type lies in memory. Every decoded value is exact in float32, but where the
- * last step, the addition of an offset, rounds; so kernels and host give the same bits. */
+ * last step rounds, the addition of an offset or the product with a float32 scale; so kernels and host
+ * give the same bits. */
 struct block_layout {
     uint32_t values, bytes;
     void (*decode)(const uint8_t *block, float *x); /* x[values] */
@@ -20,7 +21,7 @@ extern const int8_t block_nonlinear[16];
 /* The layout of a block type; NULL for other types. */
 const struct block_layout *block_layout(enum vka_dtype dtype);
 
-/* Finds the first block with a scale that is NaN or infinite. */
+/* Finds the first block with a scale, or a value of 8 bits, that is NaN or infinite. */
 bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_block, size_t *at);
 
 #endif

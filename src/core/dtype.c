@@ -57,6 +57,11 @@ bool dtype_is_quantised(enum vka_dtype dtype)
     return kind_of(dtype) == WEIGHT || dtype_is_block(dtype);
 }
 
+bool dtype_has_integers(enum vka_dtype dtype)
+{
+    return dtype_is_quantised(dtype) && !HAS_FLOATS(dtype);
+}
+
 bool dtype_is_scaled(enum vka_dtype dtype)
 {
     return !dtype_is_float(dtype) && dtype_word_values(dtype) != 0;

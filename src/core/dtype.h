@@ -18,6 +18,9 @@ bool dtype_is_block(enum vka_dtype dtype);
 /* Int8 or a block type. */
 bool dtype_is_quantised(enum vka_dtype dtype);
 
+/* Quantised, and its values are integers times scales: int8 activations can be multiplied by it. */
+bool dtype_has_integers(enum vka_dtype dtype);
+
 /* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
 bool dtype_is_scaled(enum vka_dtype dtype);
 

@@ -338,8 +338,9 @@ static enum vka_status check_scales(const struct vka_tensor *tensor, const void 
     if (!block_find_nonfinite(tensor->dtype, dense, vka_tensor_size(tensor) / bytes, &at))
         return VKA_OK;
     return log_error(&tensor->storage->device->log, VKA_INVALID,
-                     "%s: the scale of block %zu, of elements %zu and on, is NaN or infinite",
-                     caller, at, at * values);
+                     "%s: the scale%s of block %zu, of elements %zu and on, is NaN or infinite",
+                     caller, dtype_has_integers(tensor->dtype) ? "" : " or a value", at,
+                     at * values);
 }
 
 static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t size, bool to_tensor,

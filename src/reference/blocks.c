@@ -123,6 +123,36 @@ static double tq1_0(const uint8_t *b, size_t i)
     return half(b, 52) * ((int)q - 1);
 }
 
+static double single(const uint8_t *b)
+{
+    const uint32_t word = bits(b, 0, 32);
+    const int exponent = (int)(word >> 23 & 255);
+    const double mantissa = (double)(word & 0x7fffff) + (exponent ? 0x1p23 : 0);
+    const double x = exponent == 255 ? (word & 0x7fffff ? (double)NAN : (double)INFINITY)
+                                     : ldexp(mantissa, (exponent ? exponent : 1) - 150);
+    return word >> 31 ? -x : x;
+}
+
+/* A float of 8 bits, `width` of which are its mantissa. */
+static double f8(unsigned byte, int width)
+{
+    const int bias = (1 << (6 - width)) - 1, exponent = (int)(byte >> width) & (2 * bias + 1);
+    const unsigned units = (byte & ((1u << width) - 1)) | (exponent ? 1u << width : 0);
+    double x = ldexp(units, (exponent ? exponent : 1) - bias - width);
+    if (width == 3 ? (byte & 0x7f) == 0x7f : exponent == 31)
+        x = width == 2 && !(byte & 3) ? (double)INFINITY : (double)NAN;
+    return byte & 0x80 ? -x : x;
+}
+
+static double nf4(unsigned q)
+{
+    static const int32_t values[16] = {
+        /* in units of 2^-27 */
+        -134217728, -93441416, -70474112, -53004928, -38177076, -24799870, -12220529, 0,
+        10681087,   21599686,  33032634,  45354216,  59151072,  75513176,  97033624,  134217728};
+    return ldexp(values[q], -27);
+}
+
 double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
 {
     switch (dtype) {
@@ -166,6 +196,12 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
     case VKA_IQ1_S:
     case VKA_IQ1_M:
         return ref_grid_value(dtype, b, i);
+    case VKA_F8_E4M3_G64:
+        return single(b) * f8(b[4 + i], 3);
+    case VKA_F8_E5M2_G64:
+        return single(b) * f8(b[4 + i], 2);
+    case VKA_NF4_G64:
+        return single(b) * nf4(bits(b, 8 * (4 + 8 * (i / 16) + i % 8) + (i % 16 < 8 ? 0 : 4), 4));
     case VKA_I4_G128:
         return half(b, 64) * ((int)bits(b, 4 * i, 4) - (int)bits(b, 8 * 66, 16));
     case VKA_F32:

@@ -159,7 +159,7 @@ static void errors(void **state)
 {
     struct vka_device *device = open_device();
     (void)state;
-    for (EACH_TYPE(type, dtype_is_quantised)) {
+    for (EACH_TYPE(type, dtype_has_integers)) {
         struct product p = make(device, type, 8, 2048);
         float *y = run_plain(device, &p);
         double mean, exact = error_of(&p, y, true, NULL), whole = error_of(&p, y, false, &mean);
@@ -249,7 +249,7 @@ static void without_dot_products(void **state)
     struct vka_device *device = open_device();
     enum kernel with, plain;
     (void)state;
-    for (EACH_TYPE(type, dtype_is_quantised)) {
+    for (EACH_TYPE(type, dtype_has_integers)) {
         struct product p = make(device, type, 3, 768);
         const struct vka_linear_op op = {.input = p.input, .output = p.output};
         float *first = run(device, &p, op, &with);

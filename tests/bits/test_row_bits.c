@@ -39,6 +39,8 @@ static const struct product {
     {VKA_BF16, VKA_Q3_K, VKA_BF16, 9, 512, 11},   {VKA_F32, VKA_Q2_K, VKA_F32, 9, 768, 10},
     {VKA_F16, VKA_IQ4_NL, VKA_F32, 9, 576, 11},   {VKA_F16, VKA_IQ4_XS, VKA_F32, 9, 512, 12},
     {VKA_BF16, VKA_NVFP4, VKA_F32, 9, 576, 11},   {VKA_F16, VKA_IQ3_S, VKA_F32, 9, 512, 12},
+    {VKA_BF16, VKA_NVFP4, VKA_F32, 9, 576, 11},   {VKA_F32, VKA_F8_E4M3_G64, VKA_F32, 9, 576, 12},
+    {VKA_F32, VKA_NF4_G64, VKA_F32, 9, 576, 13},
 };
 
 /* With quantised activations. */

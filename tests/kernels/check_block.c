@@ -142,7 +142,8 @@ static enum vka_dtype activations_of(const struct check *c)
 /* Types that the kernel reads. */
 static bool is_read(const struct check *c, enum vka_dtype weight)
 {
-    return !matmul_reads_blocks(c->kernel) || dtype_has_cpu_kernels(weight);
+    return (!matmul_reads_blocks(c->kernel) || dtype_has_cpu_kernels(weight)) &&
+           (activations_of(c) == VKA_F32 || dtype_has_integers(weight));
 }
 
 void check_block(struct check *c)

@@ -74,6 +74,15 @@ static void make_block(enum vka_dtype type, uint32_t i, struct rng *rng, uint8_t
         if (scale_at[j] >= 0)
             memcpy(b + scale_at[j], &bits, sizeof bits);
     }
+    if (!dtype_has_integers(type)) { /* normal float32 scales, and all finite numbers of 8 bits */
+        const uint32_t exponent = 1 + i * 89 % 254;
+        const uint32_t scale = (uint32_t)rng_range(rng, 0, 1) << 31 | exponent << 23 |
+                               (uint32_t)rng_range(rng, 0, 0x7fffff);
+        memcpy(b, &scale, sizeof scale);
+        for (uint32_t j = 4; j < bytes && type != VKA_NF4_G64; j++)
+            if ((b[j] & 0x7f) == 0x7f || (type == VKA_F8_E5M2_G64 && (b[j] & 0x7c) == 0x7c))
+                b[j] ^= 0x40;
+    }
     if (type == VKA_MXFP4)
         b[0] = (uint8_t)i;
     if (type == VKA_IQ1_M)

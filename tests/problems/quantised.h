@@ -38,6 +38,14 @@ static inline void quantised_draw(struct rng *rng, enum vka_dtype dtype, double 
         double scale = fmin(size, 0x1p15) / 16 * rng_uniform(rng, 0.5, 1);
         quantised_scale_iq1_m(ref_to_f16(rng_chance(rng, 30) ? -scale : scale), block);
     }
+    if (dtype_is_block(dtype) && !dtype_has_integers(dtype)) { /* a float32 scale, and no NaN */
+        const double most = dtype == VKA_F8_E4M3_G64 ? 256 : dtype == VKA_F8_E5M2_G64 ? 0x1p14 : 1;
+        const float scale = (float)(size / most * rng_uniform(rng, 0.5, 1));
+        memcpy(block, &scale, sizeof scale);
+        for (uint32_t i = 4; i < layout->bytes && dtype != VKA_NF4_G64; i++)
+            if ((block[i] & 0x7c) == 0x7c)
+                block[i] ^= 0x40;
+    }
     if (dtype == VKA_I4_G128)
         block[67] = 0, block[66] &= 15;
 }

@@ -47,7 +47,8 @@ static bool matrices;    /* float16 inputs alone, which matrix units take */
 
 static struct problem draw(struct rng *rng)
 {
-    struct problem p = {.weight = type_draw(rng, dtype_is_quantised)};
+    struct problem p = {.weight =
+                            type_draw(rng, activations ? dtype_has_integers : dtype_is_quantised)};
     uint32_t values;
     vka_dtype_block(p.weight, &values, NULL);
     p.input = matrices              ? VKA_F16
@@ -66,7 +67,7 @@ static struct problem draw(struct rng *rng)
     p.more_blocks = rng_chance(rng, 50) ? rng_range(rng, 1, 5) : 0;
     p.first_row = p.more_rows ? rng_range(rng, 0, p.more_rows) : 0;
     p.relu = rng_chance(rng, 20);
-    p.integers = activations || (!matrices && rng_chance(rng, 15));
+    p.integers = activations || (!matrices && rng_chance(rng, 15) && dtype_has_integers(p.weight));
     return p;
 }
 

@@ -65,7 +65,7 @@ static void draw_product(struct trial *t, struct product *p)
     p->relu = rng_chance(&t->rng, 15);
     p->accumulate = rng_chance(&t->rng, 15);
     p->nonfinite = rng_chance(&t->rng, 15);
-    p->activations = dtype_is_quantised(p->weight) && rng_chance(&t->rng, 30) ? VKA_I8 : VKA_F32;
+    p->activations = dtype_has_integers(p->weight) && rng_chance(&t->rng, 30) ? VKA_I8 : VKA_F32;
     snprintf(t->text, sizeof t->text,
              "[%u %u %u of %u][%u] %s times %s [%u] to %s%s%s%s%s, activations %s", p->m[0],
              p->m[1], p->m[2], p->rank - 1, p->k, vka_dtype_name(p->input),

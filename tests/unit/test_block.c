@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "problems/rng.h"
+#include "problems/types.h"
 #include "core/block.h"
 #include "core/dtype.h"
 #include "test_program.h"
@@ -28,6 +29,11 @@ static void random_block(struct rng *rng, enum vka_dtype dtype, uint8_t *block)
         block[55] &= 0xbf;
 }
 
+static bool has_floats(enum vka_dtype dtype)
+{
+    return dtype_is_block(dtype) && !dtype_has_integers(dtype);
+}
+
 static void sizes(void **state)
 {
     (void)state;
@@ -35,16 +41,17 @@ static void sizes(void **state)
         enum vka_dtype dtype;
         uint32_t values, bytes;
     } want[] = {
-        {VKA_F32, 1, 4},       {VKA_BF16, 1, 2},       {VKA_I8, 1, 1},
-        {VKA_Q8_0, 32, 34},    {VKA_Q4_0, 32, 18},     {VKA_Q4_1, 32, 20},
-        {VKA_Q5_0, 32, 22},    {VKA_Q4_K, 256, 144},   {VKA_Q6_K, 256, 210},
-        {VKA_MXFP4, 32, 17},   {VKA_I4_G128, 128, 68}, {VKA_F8_E4M3, 1, 1},
-        {VKA_Q5_1, 32, 24},    {VKA_Q5_K, 256, 176},   {VKA_Q3_K, 256, 110},
-        {VKA_Q2_K, 256, 84},   {VKA_IQ4_NL, 32, 18},   {VKA_IQ4_XS, 256, 136},
-        {VKA_NVFP4, 64, 36},   {VKA_TQ2_0, 256, 66},   {VKA_TQ1_0, 256, 54},
-        {VKA_IQ3_S, 256, 110}, {VKA_IQ3_XXS, 256, 98}, {VKA_IQ2_XXS, 256, 66},
-        {VKA_IQ2_XS, 256, 74}, {VKA_IQ2_S, 256, 82},   {VKA_IQ1_S, 256, 50},
-        {VKA_IQ1_M, 256, 56},
+        {VKA_F32, 1, 4},       {VKA_BF16, 1, 2},          {VKA_I8, 1, 1},
+        {VKA_Q8_0, 32, 34},    {VKA_Q4_0, 32, 18},        {VKA_Q4_1, 32, 20},
+        {VKA_Q5_0, 32, 22},    {VKA_Q4_K, 256, 144},      {VKA_Q6_K, 256, 210},
+        {VKA_MXFP4, 32, 17},   {VKA_I4_G128, 128, 68},    {VKA_F8_E4M3, 1, 1},
+        {VKA_Q5_1, 32, 24},    {VKA_Q5_K, 256, 176},      {VKA_Q3_K, 256, 110},
+        {VKA_Q2_K, 256, 84},   {VKA_IQ4_NL, 32, 18},      {VKA_IQ4_XS, 256, 136},
+        {VKA_NVFP4, 64, 36},   {VKA_TQ2_0, 256, 66},      {VKA_TQ1_0, 256, 54},
+        {VKA_IQ3_S, 256, 110}, {VKA_IQ3_XXS, 256, 98},    {VKA_IQ2_XXS, 256, 66},
+        {VKA_IQ2_XS, 256, 74}, {VKA_IQ2_S, 256, 82},      {VKA_IQ1_S, 256, 50},
+        {VKA_IQ1_M, 256, 56},  {VKA_F8_E4M3_G64, 64, 68}, {VKA_F8_E5M2_G64, 64, 68},
+        {VKA_NF4_G64, 64, 36},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         uint32_t values, bytes;
@@ -74,7 +81,7 @@ static void decoded(void **state)
                 double want = ref_block_value((enum vka_dtype)dtype,
                                               blocks + i / layout->values * layout->bytes,
                                               i % layout->values);
-                assert_true(x[i] == (float)want);
+                assert_true(x[i] == (float)want || (isnan(x[i]) && isnan(want)));
             }
         }
         if (!layout)
@@ -184,11 +191,38 @@ static void nonfinite(void **state)
     }
 }
 
+/* Every number of 8 bits with scales of any float32. What is reported are scales, and numbers of 8 bits,
+ * that are none, but not what exceeds float32. */
+static void floats(void **state)
+{
+    (void)state;
+    static const float scales[] = {1, -0.3f, 0x1.fffffep127f, 0x1p-149f, 0, INFINITY, NAN};
+    for (EACH_TYPE(dtype, has_floats))
+        for (uint32_t i = 0; i < 7 * 4; i++) {
+            const uint32_t bytes = block_layout(dtype)->bytes;
+            uint8_t block[68], plain[68] = {0, 0, 0x80, 0x3f}; /* with the scale 1 */
+            float x[64];
+            size_t at = 99;
+            bool whole = isfinite(scales[i / 4]);
+            memcpy(block, &scales[i / 4], sizeof(float));
+            for (uint32_t j = 4; j < bytes; j++)
+                plain[j] = block[j] = (uint8_t)(i * 64 + j - 4);
+            assert_int_equal(vka_dtype_decode(dtype, block, 1, x), VKA_OK);
+            for (uint32_t j = 0; j < 64; j++) {
+                const float want = (float)ref_block_value(dtype, block, j);
+                assert_true(x[j] == want || (isnan(x[j]) && isnan(want)));
+                whole = whole && isfinite(ref_block_value(dtype, plain, j));
+            }
+            assert_int_equal(block_find_nonfinite(dtype, block, 1, &at), !whole);
+        }
+}
+
 TEST_PROGRAM(block)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes), cmocka_unit_test(decoded), cmocka_unit_test(encoded),
-        cmocka_unit_test(zeros), cmocka_unit_test(refused), cmocka_unit_test(nonfinite),
+        cmocka_unit_test(sizes),  cmocka_unit_test(decoded), cmocka_unit_test(encoded),
+        cmocka_unit_test(zeros),  cmocka_unit_test(refused), cmocka_unit_test(nonfinite),
+        cmocka_unit_test(floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

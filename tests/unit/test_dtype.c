@@ -34,12 +34,15 @@ static void table(void **state)
         {VKA_Q6_K, "q6_K", 0, false, true, true, false, 0},
         {VKA_I4_G128, "i4_g128", 0, false, true, true, false, 0},
         {VKA_F8_E4M3, "f8_e4m3", 1, false, false, false, true, 4},
+        {VKA_F8_E4M3_G64, "f8_e4m3_g64", 0, false, true, true, false, 0},
     };
     for (size_t i = 0; i < COUNTOF(some); i++) {
         assert_string_equal(vka_dtype_name(some[i].dtype), some[i].name);
         assert_int_equal(vka_dtype_size(some[i].dtype), some[i].size);
         assert_int_equal(dtype_is_float(some[i].dtype), some[i].is_float);
         assert_int_equal(dtype_is_quantised(some[i].dtype), some[i].is_quantised);
+        assert_int_equal(dtype_has_integers(some[i].dtype),
+                         some[i].is_quantised && some[i].dtype != VKA_F8_E4M3_G64);
         assert_int_equal(dtype_is_block(some[i].dtype), some[i].is_block);
         assert_int_equal(dtype_is_scaled(some[i].dtype), some[i].is_scaled);
         assert_int_equal(dtype_word_values(some[i].dtype), some[i].word_values);

@@ -71,7 +71,7 @@ enum vka_status check_activations(struct vka_device *device, const char *caller,
     ENSURE_ARG(activations == VKA_F32 || activations == VKA_I8,
                "%s: activations is %s, not f32 (as the input is) or i8", caller,
                vka_dtype_name(activations));
-    ENSURE_ARG(activations == VKA_F32 || dtype_is_quantised(weight),
+    ENSURE_ARG(activations == VKA_F32 || dtype_has_integers(weight),
                "%s: activations is i8, but weight is %s, which has no integers to multiply", caller,
                vka_dtype_name(weight));
     return VKA_OK;
