@@ -155,7 +155,8 @@ void weigh(uint key, sequence s)
     now = now * scale;
     coopMatPerElementNV(now, now, larger_element, row_max);
     coopMatPerElementNV(row_max, row_max, factor_element, now); // the factor
-    row_sum = row_sum * row_max;
+    precise ACCUMULATOR kept_sum = row_sum * row_max; // chunks of keys give the bits of all at once
+    row_sum = kept_sum;
     [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
         context[j] = context[j] * row_max;
     row_max = now;

@@ -449,8 +449,8 @@ void store_rows(uvec2 keys, sequence s)
         if (LOG_SUM != 0 && lane() == 0 && first_row + r < n_row)
             store_log_sum(row_of(r), log_sum(there, most, sum, WEIGHT_UNIT, row_of(r)), s);
         if (SPLITS == 0 && mask_has(MASK_SINK))
-            sum += WEIGHT_UNIT *
-                   sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most);
+            sum = fma(WEIGHT_UNIT,
+                      sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most), sum);
         if (there)
             store_row(r, sum, s);
         else

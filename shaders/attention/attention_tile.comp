@@ -364,8 +364,9 @@ void store_row(uint r, uvec2 keys, sequence s)
     if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
         store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT, row), s);
     if (!dead && SPLITS == 0 && mask_has(MASK_SINK))
-        taken_sum += WEIGHT_UNIT *
-                     sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max);
+        taken_sum = fma(WEIGHT_UNIT,
+                        sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max),
+                        taken_sum);
     if (dead)
         [[dont_unroll]] for (uint column = gl_LocalInvocationID.x; column < VALUE4;
                              column += LANES_X)

@@ -64,15 +64,15 @@ void finish_rows(uvec2 keys, sequence s)
         float top = uintBitsToFloat(ROW_ELEMENT(t, 0));
         if (top == NO_MAX)
             top = MINUS_INFINITY;
-        float natural_max = top * 0.69314718; // ln 2
+        precise float natural_max = top * 0.69314718; // ln 2
         bool saw = factors[t] != HIDDEN;
         if (keep)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
         if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)
             store_log_sum_of(t, saw, natural_max, factors[t], s);
         if (saw && SPLITS == 0 && mask_has(MASK_SINK))
-            factors[t] += UNIT * sink_weight(sinks[p.sink_offset + p.head_first +
-                                                   head_of(row_of(t))], natural_max);
+            factors[t] = fma(UNIT, sink_weight(sinks[p.sink_offset + p.head_first +
+                                                     head_of(row_of(t))], natural_max), factors[t]);
         if (SPLITS != 0 && !keep && first_row + t < n_row && first_value4 == 0)
             store_split(output_base(t, s), natural_max, saw ? factors[t] : 0.0, saw, UNIT);
     }

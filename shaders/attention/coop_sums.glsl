@@ -24,7 +24,8 @@ void store_sums(uint t)
 // Adds row_sum over the parts of the row, and the sink; stores what a record has of a row.
 void finish_row(uint t, sequence s)
 {
-    float natural_max = row_max * 0.69314718, sum = 0.0; // ln 2
+    precise float natural_max = row_max * 0.69314718; // ln 2
+    float sum = 0.0;
     barrier(); // the scores are free
     scores[t * S_PITCH + part() / 4][part() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
     barrier();
@@ -38,8 +39,9 @@ void finish_row(uint t, sequence s)
         first_value4 == 0)
         store_log_sum_of(t, seen, natural_max, sum, s);
     if (seen && SPLITS == 0 && mask_has(MASK_SINK))
-        sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
-                                  natural_max);
+        sum = fma(UNIT,
+                  sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))], natural_max),
+                  sum);
     if (part() == 0)
         FACTOR(t) = seen ? sum : HIDDEN;
     if (SPLITS != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&

@@ -478,7 +478,7 @@ void store_row(uint r, sequence s)
             store_log_sum(row, log_sum(there, all_max[r], all_sum[r], WEIGHT_UNIT, row), s);
         if (there && mask_has(MASK_SINK)) {
             float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
-            all_sum[r] += WEIGHT_UNIT * sink_weight(sink, all_max[r]);
+            all_sum[r] = fma(WEIGHT_UNIT, sink_weight(sink, all_max[r]), all_sum[r]);
         }
         base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;

@@ -156,7 +156,8 @@ void add_mean(uint r, uint key, uint n, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
     float weight = dropped(1.0 / float(n), row_of(r), key, s);
-    TURNS(, p.value_dim, context[r * VALUE4 + d] += weight * load_v(base, d))
+    TURNS(, p.value_dim,
+          context[r * VALUE4 + d] = fma(vec4(weight), load_v(base, d), context[r * VALUE4 + d]))
 }
 
 // Sets the context of a fully masked row by mask.flags; where keys are cut or split, this
@@ -210,7 +211,7 @@ void store_row(uint r, sequence s)
         store_log_sum(row, log_sum(seen[r], row_max[r], row_sum[r], WEIGHT_UNIT, row), s);
     if (seen[r] && mask_has(MASK_SINK)) {
         float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
-        row_sum[r] += WEIGHT_UNIT * sink_weight(sink, row_max[r]);
+        row_sum[r] = fma(WEIGHT_UNIT, sink_weight(sink, row_max[r]), row_sum[r]);
     }
     uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                 (s.q_first + query_of(row)) * p.o_row;

@@ -322,8 +322,8 @@ vec4 grid_values(uint entry, uint signs, uint type)
     vec4 name(uint line, uint k, uint type)                                                        \
     {                                                                                              \
         vec2 scale = name##_scale(line, k, type);                                                  \
-        vec4 values = scale.x * name##_integers(line, k, type);                                    \
-        return HAS_OFFSET(type) ? values + scale.y : values;                                       \
+        vec4 q = name##_integers(line, k, type);                                                   \
+        return HAS_OFFSET(type) ? fma(vec4(scale.x), q, vec4(scale.y)) : scale.x * q;              \
     }
 
 // x, rounded to a float type.

@@ -17,7 +17,7 @@ float infinite_products(uint a_line, uint b_line)
             float x = uintBitsToFloat(a_words[a_line + k * p.a_col]);
             x = RELU != 0 ? relu_of(x) : x;
             if (!is_finite(x))
-                sum += x * load_quants(b_line, k & ~3u, B_TYPE)[k & 3u];
+                sum = fma(x, load_quants(b_line, k & ~3u, B_TYPE)[k & 3u], sum);
         }
     }
     return sum;

@@ -168,5 +168,5 @@ vec4 run_values(run r, uint part, uint i)
     if (IS_NONLINEAR(RUN_TYPE))
         return r.scale[part] * from_nonlinear(q - 8.0);
     // One rounding, as in lib/blocks.glsl: the products are exact.
-    return fma(vec4(r.scale[part]), q, vec4(r.offset[part] - RUN_BIAS * r.scale[part]));
+    return fma(vec4(r.scale[part]), q, vec4(fma(-RUN_BIAS, r.scale[part], r.offset[part])));
 }

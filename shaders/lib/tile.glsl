@@ -60,7 +60,7 @@ vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
     uint n = mean_keys(s);
     for (uint key = keys.x; key < min(keys.y, n); key++) {
         float weight = dropped(1.0 / float(n), row, key, s);
-        sum += weight * load_v(v_index(key_row(key, s), s), d);
+        sum = fma(vec4(weight), load_v(v_index(key_row(key, s), s), d), sum);
     }
     return sum;
 }

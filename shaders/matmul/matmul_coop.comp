@@ -281,7 +281,7 @@ void share_tiles()
 // What is stored of a sum at `index` of C.
 float finished(float sum, uint column, uint index)
 {
-    float x = sum * p.alpha;
+    precise float x = sum * p.alpha; // the bias is added by itself, as the other kernels add it
     if ((SUMS & SUMS_SCALE) != 0)
         x *= column_scale(column);
     if (BIAS_TYPE != BIAS_NONE)

@@ -133,13 +133,13 @@ float mean_term(uint pair, float sum)
 
 float scaled_term(uint pair, float sum)
 {
-    vec2 v = next_pair(pair) * unit;
+    precise vec2 v = next_pair(pair) * unit;
     return sum + (v.x + v.y);
 }
 
 float variance_term(uint pair, float sum)
 {
-    vec2 v = next_pair(pair) * unit - mean;
+    vec2 v = fma(next_pair(pair), vec2(unit), vec2(-mean));
     if (2 * pair + 1 >= n)
         v.y = 0.0;
     return add_squares(v, sum);
@@ -166,7 +166,7 @@ ROW_SUM(sum_variance, variance_term)
 
 float finish(uint e, float v, float scale)
 {
-    float y = (v * unit - mean) * scale;
+    float y = fma(v, unit, -mean) * scale;
     if (WEIGHT_TYPE != TYPE_NONE)
         y *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
     if (BIAS_TYPE != TYPE_NONE)

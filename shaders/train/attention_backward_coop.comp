@@ -389,8 +389,8 @@ float find_nonfinite(bool second, uint own, uint d)
         uint word = load_other(second, other, d / 8 * 8)[d % 8 / 2];
         uint bits = half_bits(word, d);
         if (is_nonfinite(bits))
-            x += second ? kept(query, key) * decode(word, d, HALF_TYPE)
-                        : uintBitsToFloat(0x7fc00000u);
+            x = second ? fma(kept(query, key), decode(word, d, HALF_TYPE), x)
+                       : uintBitsToFloat(0x7fc00000u);
     }
     return x;
 }

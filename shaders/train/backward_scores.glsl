@@ -77,7 +77,7 @@ bool weigh(inout float s, out float slope, uint t, uint query, uint key)
     if (GENERAL && p.softcap != 0.0) {
         float y = tanh_accurate(s / p.softcap);
         s = p.softcap * y;
-        slope = 1.0 - y * y;
+        slope = fma(-y, y, 1.0);
     }
     if (GENERAL && mask_has(MASK_ALIBI)) {
         precise float away =

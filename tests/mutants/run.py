@@ -39,7 +39,8 @@ TOOL = "vkattn_tool"
 COMMANDS = {
     "unit": ("tests", "default", "test_unit", CTEST % "default"),
     "gpu": ("tests", "default", "test_gpu", CTEST % "default"),
-    "order": ("tests", "default", f"{TOOL} check_kernels as_gpu modules", CTEST % "default"),
+    "order": ("tests", "default", f"{TOOL} check_kernels as_gpu_layer modules_layer", CTEST % "default"),
+    "compile": ("gpus", "default", "vkattn_spv", CTEST % "default"),
     "kernel": ("tests", "default", "check_kernels", CHECK.format("--sample") + "{}"),
     "stub": ("sanitizers", "default", "vkattn_stub", CTEST % "default"),
     "host": ("sanitizers", "default", "test_gpu", CTEST % "default"),
