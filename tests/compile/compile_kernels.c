@@ -3,6 +3,7 @@
  *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
  *     compile_kernels --here [--kernel NAME]
  *     compile_kernels --figures FOLDER [--list]
+ *     compile_kernels --fold FOLDER
  *
  * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
  * family that RADV of Mesa 22.3 knows, under the name that the RADV here has for it. --here takes
@@ -10,10 +11,12 @@
  * a failure, and so is one of the kernels that tune chooses in float32 that spills to memory.
  * --figures takes that device and the problems that matter, and writes what the driver says of each
  * pipeline to a file in FOLDER, for tests/compile/figures.py to judge; --list compiles none and
- * writes what is known before.
+ * writes what is known before. --fold takes that device too, compiles nothing and writes the modules of
+ * all these pipelines with their specialization constants built in.
  * SPDX-License-Identifier: MIT */
 #include "null_device.h"
 #include "pipeline_dump.h"
+#include "pipeline_fold.h"
 
 #include <getopt.h>
 #include <glob.h>
@@ -176,7 +179,7 @@ static enum vka_status dump_device(const char *folder, bool compiled, struct tot
     enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
     struct pipeline_list *list = calloc(1, sizeof *list);
     if (list)
-        status = null_device_open(&device);
+        status = null_device_open(true, &device);
     if (status == VKA_OK) {
         device->pipelines.flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
         totals->failed += !pipeline_list_problems(device, list);
@@ -195,7 +198,7 @@ static enum vka_status compile_device(const char *only, struct totals *totals)
 {
     struct vka_device *device;
     struct pipeline_list *list = calloc(1, sizeof *list);
-    enum vka_status status = list ? null_device_open(&device) : VKA_OUT_OF_HOST_MEMORY;
+    enum vka_status status = list ? null_device_open(true, &device) : VKA_OUT_OF_HOST_MEMORY;
     if (status != VKA_OK) {
         free(list);
         return status;
@@ -216,6 +219,26 @@ static enum vka_status compile_device(const char *only, struct totals *totals)
     null_device_close(&device);
     free(list);
     return VKA_OK;
+}
+
+/* The modules of every pipeline of both lists, with the constants built in. */
+static enum vka_status fold_device(const char *folder, struct totals *totals)
+{
+    struct vka_device *device = NULL;
+    enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
+    struct pipeline_list *list = calloc(1, sizeof *list);
+    if (list)
+        status = null_device_open(false, &device);
+    if (status == VKA_OK) {
+        totals->failed += !pipeline_list_fill(device, list);
+        totals->failed += !pipeline_list_problems(device, list);
+        const long n = pipeline_fold(list, folder);
+        totals->failed += n < 0;
+        totals->pipelines += n < 0 ? 0 : n;
+    }
+    null_device_close(&device);
+    free(list);
+    return status;
 }
 
 /* Makes the loader take RADV alone. False where it is not installed. */
@@ -254,7 +277,7 @@ static bool is_known(const char *name)
         setenv("RADV_FORCE_FAMILY", name, 1);
         if (!freopen("/dev/null", "w", stderr))
             _exit(1);
-        _exit(null_device_open(&device) != VKA_OK);
+        _exit(null_device_open(true, &device) != VKA_OK);
     }
     return child > 0 && waitpid(child, &ended, 0) == child && WIFEXITED(ended) &&
            WEXITSTATUS(ended) == 0;
@@ -298,12 +321,15 @@ static int compile_families(const char *const *families, size_t n, const char *o
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"all", no_argument, NULL, 'a'},          {"here", no_argument, NULL, 'h'},
-        {"kernel", required_argument, NULL, 'k'}, {"figures", required_argument, NULL, 'f'},
-        {"list", no_argument, NULL, 'l'},         {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"all", no_argument, NULL, 'a'},
+                                            {"here", no_argument, NULL, 'h'},
+                                            {"kernel", required_argument, NULL, 'k'},
+                                            {"figures", required_argument, NULL, 'f'},
+                                            {"list", no_argument, NULL, 'l'},
+                                            {"fold", required_argument, NULL, 'F'},
+                                            {NULL, 0, NULL, 0}};
     bool all = false, here = false, list = false;
-    const char *only = NULL, *folder = NULL;
+    const char *only = NULL, *folder = NULL, *folded = NULL;
     struct totals totals = {0};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         all |= o == 'a';
@@ -313,16 +339,20 @@ int main(int argc, char **argv)
             only = optarg;
         if (o == 'f')
             folder = optarg;
+        if (o == 'F')
+            folded = optarg;
         if (o == '?') {
             fprintf(stderr, "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n"
-                            "       compile_kernels --figures FOLDER [--list]\n");
+                            "       compile_kernels --figures FOLDER [--list]\n"
+                            "       compile_kernels --fold FOLDER\n");
             return 2;
         }
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (here || folder) {
-        enum vka_status status =
-            folder ? dump_device(folder, !list, &totals) : compile_device(only, &totals);
+    if (here || folder || folded) {
+        enum vka_status status = folded   ? fold_device(folded, &totals)
+                                 : folder ? dump_device(folder, !list, &totals)
+                                          : compile_device(only, &totals);
         return status == VKA_OK ? report(&totals) : skip(vka_status_name(status));
     }
     if (optind < argc)

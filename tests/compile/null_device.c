@@ -35,24 +35,26 @@ fail:
     return status;
 }
 
-static enum vka_status create_logical(struct vka_device *device)
+static enum vka_status create_logical(struct vka_device *device, bool wanted)
 {
     static const char *const extension = VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME;
     struct device_request request;
     VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR,
         .pipelineExecutableInfo = VK_TRUE};
-    if (!vk_has_extension(&device->instance, device->physical, extension))
+    if (wanted && !vk_has_extension(&device->instance, device->physical, extension))
         return log_error(&device->log, VKA_UNSUPPORTED, "%s has no %s",
                          device->caps.properties.name, extension);
     device_request_fill(device, &request);
-    statistics.pNext = request.features.pNext;
-    request.features.pNext = &statistics;
-    request.extensions[request.n_extension++] = extension;
+    if (wanted) {
+        statistics.pNext = request.features.pNext;
+        request.features.pNext = &statistics;
+        request.extensions[request.n_extension++] = extension;
+    }
     return device_create_logical(device, &request);
 }
 
-enum vka_status null_device_open(struct vka_device **out)
+enum vka_status null_device_open(bool statistics, struct vka_device **out)
 {
     enum vka_status status = VKA_OK;
     *out = NULL;
@@ -74,12 +76,12 @@ enum vka_status null_device_open(struct vka_device **out)
     device->pipelines.late = true;         /* and makes what it is asked for */
     for (int k = 0; k < KERNEL_COUNT; k++) /* so plans measure no rate */
         device->rates.of[k] = (struct rate){FAST, FAST};
-    TRY(create_logical(device));
+    TRY(create_logical(device, statistics));
     for (int kind = 0; kind < MEMORY_KIND_COUNT; kind++)
         TRY(add_memory(device, (enum memory_kind)kind));
     TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(pipelines_init(device, NULL, 0));
-    device->pipelines.flags = VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+    device->pipelines.flags = statistics ? VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR : 0;
     *out = device;
     return VKA_OK;
 

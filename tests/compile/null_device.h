@@ -4,9 +4,9 @@
 
 #include <gpu/device.h>
 
-/* The device that the loader finds, with VK_KHR_pipeline_executable_properties; tensors and scratch
- * lie in host memory. NO_DEVICE where there is none, UNSUPPORTED without the extension. */
-enum vka_status null_device_open(struct vka_device **device);
+/* The device that the loader finds; tensors and scratch lie in host memory. NO_DEVICE where there is
+ * none. With `statistics` it has VK_KHR_pipeline_executable_properties, or is UNSUPPORTED. */
+enum vka_status null_device_open(bool statistics, struct vka_device **device);
 void null_device_close(struct vka_device **device);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <plan/plan.h>
 
-#define MAX_PIPELINES 768
+#define MAX_PIPELINES 1024
 
 struct listed_pipeline {
     struct pipeline_key key;

@@ -4,7 +4,9 @@
  *     AS_GPU_TYPE     a VkPhysicalDeviceType
  *     AS_GPU_VENDOR   a vendor's id of PCI
  *     AS_GPU_BUFFERS  the most storage buffers of a kernel
- *     AS_GPU_SUBSET   it lists VK_KHR_portability_subset, which the loader takes from the application
+ *     AS_GPU_SUBSET   it lists VK_KHR_portability_subset, which the loader takes from the application, and
+ *                     has no float64, as Metal has none
+ *     AS_GPU_LANES    of a subgroup, for what runs nothing: the driver keeps its own
  *
  * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
  * mistakes still holds. The layer stands between instances alone: the loader leaves one without
@@ -24,6 +26,8 @@ struct instance {
     PFN_vkDestroyInstance destroy;
     PFN_vkGetPhysicalDeviceProperties properties;
     PFN_vkGetPhysicalDeviceProperties2 properties2;
+    PFN_vkGetPhysicalDeviceFeatures features;
+    PFN_vkGetPhysicalDeviceFeatures2 features2;
     PFN_vkEnumerateDeviceExtensionProperties extensions;
 };
 
@@ -69,11 +73,49 @@ static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice device,
     pretend(p);
 }
 
+/* Sets the size of subgroups wherever the chain tells it. */
+static void pretend_lanes(VkBaseOutStructure *chain, uint32_t lanes)
+{
+    for (; chain; chain = chain->pNext) {
+        void *s = chain;
+        if (chain->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES)
+            ((VkPhysicalDeviceSubgroupProperties *)s)->subgroupSize = lanes;
+        if (chain->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
+            ((VkPhysicalDeviceVulkan11Properties *)s)->subgroupSize = lanes;
+        if (chain->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES) {
+            VkPhysicalDeviceSubgroupSizeControlProperties *sizes = s;
+            sizes->minSubgroupSize = sizes->maxSubgroupSize = lanes;
+        }
+        if (chain->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES) {
+            VkPhysicalDeviceVulkan13Properties *sizes = s;
+            sizes->minSubgroupSize = sizes->maxSubgroupSize = lanes;
+        }
+    }
+}
+
 static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice device,
                                                   VkPhysicalDeviceProperties2 *p)
 {
+    const uint32_t lanes = setting("AS_GPU_LANES", 0);
     find(device).properties2(device, p);
     pretend(&p->properties);
+    if (lanes)
+        pretend_lanes(p->pNext, lanes);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_features(VkPhysicalDevice device, VkPhysicalDeviceFeatures *f)
+{
+    find(device).features(device, f);
+    if (getenv("AS_GPU_SUBSET"))
+        f->shaderFloat64 = VK_FALSE;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice device,
+                                                VkPhysicalDeviceFeatures2 *f)
+{
+    find(device).features2(device, f);
+    if (getenv("AS_GPU_SUBSET"))
+        f->features.shaderFloat64 = VK_FALSE;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, const char *layer,
@@ -116,6 +158,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
         (PFN_vkGetPhysicalDeviceProperties)i->get(*handle, "vkGetPhysicalDeviceProperties");
     i->properties2 =
         (PFN_vkGetPhysicalDeviceProperties2)i->get(*handle, "vkGetPhysicalDeviceProperties2");
+    i->features = (PFN_vkGetPhysicalDeviceFeatures)i->get(*handle, "vkGetPhysicalDeviceFeatures");
+    i->features2 =
+        (PFN_vkGetPhysicalDeviceFeatures2)i->get(*handle, "vkGetPhysicalDeviceFeatures2");
     i->extensions = (PFN_vkEnumerateDeviceExtensionProperties)i->get(
         *handle, "vkEnumerateDeviceExtensionProperties");
     pthread_mutex_lock(&lock);
@@ -155,6 +200,9 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_proc(VkInstance handle, cons
         {"vkGetPhysicalDeviceProperties", (PFN_vkVoidFunction)get_properties},
         {"vkGetPhysicalDeviceProperties2", (PFN_vkVoidFunction)get_properties2},
         {"vkGetPhysicalDeviceProperties2KHR", (PFN_vkVoidFunction)get_properties2},
+        {"vkGetPhysicalDeviceFeatures", (PFN_vkVoidFunction)get_features},
+        {"vkGetPhysicalDeviceFeatures2", (PFN_vkVoidFunction)get_features2},
+        {"vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction)get_features2},
         {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)

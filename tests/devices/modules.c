@@ -3,8 +3,8 @@
  * words, in 16 hexadecimal digits). tests/compile/orders.py writes such folders. A module that the folder
  * lacks ends the process, so that no test takes the program's own for another.
  *
- * With $MODULES_PLAIN it changes none, and a module with a specialization constant ends the process:
- * Metal takes no length of an array from one.
+ * With $MODULES_PLAIN it changes none, and a module with a specialization constant or float64 ends the
+ * process: Metal takes no length of an array from one, and has no float64.
  *
  * One driver only: the next functions of the chain are taken to be the same for all instances and all
  * devices. SPDX-License-Identifier: MIT */
@@ -56,6 +56,14 @@ static bool has_constants(const uint32_t *words, size_t n)
     return found;
 }
 
+static bool has_float64(const uint32_t *words, size_t n)
+{
+    for (size_t at = 5; at + 1 < n && (words[at] & 0xffff) == 17; at += words[at] >> 16)
+        if (words[at + 1] == 10) /* OpCapability Float64 */
+            return true;
+    return false;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
                                                     const VkShaderModuleCreateInfo *info,
                                                     const VkAllocationCallbacks *a,
@@ -67,6 +75,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
     if (getenv("MODULES_PLAIN")) {
         if (has_constants(info->pCode, info->codeSize / sizeof *info->pCode))
             fail("a module", "has specialization constants");
+        if (has_float64(info->pCode, info->codeSize / sizeof *info->pCode))
+            fail("a module", "has float64");
         return create(device, info, a, module);
     }
     char path[4096];
