@@ -1,7 +1,8 @@
 /* A driver whose compiler refuses the pipelines of one kernel after the other, with each of the
  * errors that drivers give: operations that took the kernel take another, are right, and say so; where
- * there is no other they say which kernel it was, and work again where memory was short. One kernel a
- * family by default; --all: each. SPDX-License-Identifier: MIT */
+ * there is no other they say which kernel it was, and work again where memory was short. And kernels
+ * whose specialization constants cannot be built in, on a portability device. One kernel a family by
+ * default; --all: each. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <gpu/fold.h>
 #include <gpu/kernels_spv.h>
 
 #include "driver.h"
@@ -254,10 +256,75 @@ static void blocks(void **state)
     assert_true(n > 0);
 }
 
+#define UNFOLDED "has OpSpecConstantOp of OpFAdd, which is not built in"
+
+static const uint32_t *unfolded; /* the words of the kernel that is refused; NULL: none */
+
+/* Under the static library. */
+enum vka_status __wrap_fold_module(const uint32_t *words, size_t n_word, const uint32_t *values,
+                                   uint32_t n_value, struct folded *result);
+enum vka_status __real_fold_module(const uint32_t *words, size_t n_word, const uint32_t *values,
+                                   uint32_t n_value, struct folded *result);
+
+enum vka_status __wrap_fold_module(const uint32_t *words, size_t n_word, const uint32_t *values,
+                                   uint32_t n_value, struct folded *result)
+{
+    if (words != unfolded)
+        return __real_fold_module(words, n_word, values, n_value, result);
+    *result = (struct folded){.why = UNFOLDED};
+    return VKA_UNSUPPORTED;
+}
+
+/* Runs the operation on a portability device that cannot have the kernel; whether another has
+ * taken its place. */
+static bool run_unfolded(const struct operation *o, enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    bool right = false;
+    struct vka_device *device = open_device(NO_KERNELS, false);
+    device->caps.portability = true;
+    unfolded = kernel_spv_table[kernel]->words;
+    enum vka_status status = operation_run(o, device, &right);
+    unfolded = NULL;
+    if (!strstr(warnings, name) || !strstr(warnings, UNFOLDED))
+        fail_msg("\"%s\" does not name %s and why it is refused", warnings, name);
+    if (status == VKA_OK)
+        assert_true(right);
+    else if (status != VKA_UNSUPPORTED || !strstr(vka_device_error(device), name) ||
+             !strstr(vka_device_error(device), UNFOLDED))
+        fail_msg("%s without %s: %s: %s", o->name, name, vka_status_name(status),
+                 vka_device_error(device));
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+    return status == VKA_OK;
+}
+
+/* A kernel whose constants cannot be built in is refused like one that a compiler refuses. */
+static void constants(void **state)
+{
+    (void)state;
+    size_t tried[2] = {0}; /* without a rival; with */
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        const struct operation *o = user_of((enum kernel)k, NO_KERNELS);
+        const bool rivals = has_rivals((enum kernel)k, NO_KERNELS);
+        if (!o || (tried[rivals] && !all_kernels))
+            continue;
+        driver_reset();
+        const bool passed = run_unfolded(o, (enum kernel)k);
+        print_message("%s: without the constants of %s %s\n", o->name, kernel_table[k].name,
+                      passed ? "by another" : "not at all");
+        if (passed != rivals && !all_kernels)
+            fail_msg("%s: %s", o->name, passed ? "what took its place?" : "no other");
+        tried[rivals]++;
+    }
+    assert_true(tried[0] > 0 && tried[1] > 0);
+}
+
 TEST_PROGRAM_ARGUMENTS(refusals)
 {
     all_kernels = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers), cmocka_unit_test(blocks),
+                                       cmocka_unit_test(constants),
                                        cmocka_unit_test(of_this_device), cmocka_unit_test(tiles)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
