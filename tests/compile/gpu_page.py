@@ -22,9 +22,11 @@ HEAD = """# GPUs that the kernels are compiled for
 None of these GPUs ran anything by these drivers: Mesa's compile for them on null devices, without the
 hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
 are compiled for by NVK; by NVIDIA's own driver an H100 and an H200 ran
-[every kernel that they have](robustness.md#the-first-gpu). `tests/compile/gpu_page.py` makes this page of
-the tables in `tests/compile/figures/`; the ctest `figures` compiles what has changed and compares,
-but for those of Raspberry Pi's and Mali, whose drivers are for arm64 alone.
+[every kernel that they have](robustness.md#the-first-gpu), listed in
+`tests/compile/figures/executed.txt`. So what a GPU here could run, its driver has never executed; what no
+GPU at all has executed is named. `tests/compile/gpu_page.py` makes this page of the tables in
+`tests/compile/figures/`; the ctest `figures` compiles what has changed and compares, but for those of
+Raspberry Pi's and Mali, whose drivers are for arm64 alone.
 
 A plan chooses the kernels: for prefill and decoding, products of a layer, the operations around
 attention and those of training, in float32 and float16, of the sizes in
@@ -66,6 +68,12 @@ def key_of(figures, names):
             tuple((reason, tuple(group)) for reason, group in unsupported.items()))
 
 
+def executed(path):
+    """The kernels that a GPU has run, from a file with comments."""
+    with open(path) as f:
+        return {line.strip() for line in f if line.strip() and not line.startswith("#")}
+
+
 def words(text, indent=""):
     return textwrap.fill(text, 100, subsequent_indent=indent, break_on_hyphens=False,
                          break_long_words=False) + "\n"
@@ -78,6 +86,9 @@ def listed(names):
 def page(tables):
     names = kernels(os.path.join(ROOT, "shaders", "kernels.def"))
     out, groups, absent = HEAD, {}, []
+    ran = executed(os.path.join(tables, "executed.txt"))
+    if ran - set(names):
+        raise ValueError("executed.txt has what kernels.def has not: %s" % sorted(ran - set(names)))
     for gpu in null_gpus.GPUS:
         path = os.path.join(tables, gpu + ".tsv")
         if gpu in null_gpus.ARM64 and not os.path.exists(path):
@@ -102,6 +113,8 @@ def page(tables):
         out += "\n## %s\n\n" % ", ".join(gpus)
         out += words("Chosen and compiled: %s." % listed(chosen)) + "\n"
         out += words("Could run, not chosen for these problems: %s." % listed(unused)) + "\n"
+        out += words("Of these, never executed on any GPU: %s."
+                     % listed([n for n in chosen + unused if n not in ran])) + "\n"
         out += "Refused:\n\n"
         for reason, group in refused:
             out += words("- %s: %s" % (reason, listed(group)), "  ")

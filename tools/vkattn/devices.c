@@ -87,6 +87,16 @@ static size_t matrices_listed(const struct vka_device_properties *p)
     return p->cooperative_matrix_count < room ? p->cooperative_matrix_count : room;
 }
 
+/* Whether GPUs have run vkattn by this driver: docs/gpus.md. Tests run on CPU drivers. */
+static const char *experience(const struct vka_device_properties *p)
+{
+    if (p->type == VKA_DEVICE_CPU)
+        return "by the tests, as a CPU driver";
+    return strncmp(p->driver, "NVIDIA ", 7) == 0
+               ? "by NVIDIA's driver on an H100 and an H200"
+               : "never by this driver: try vkattn devices --self-test first";
+}
+
 static void print_matrices(const struct vka_device_properties *p)
 {
     for (size_t i = 0; i < matrices_listed(p); i++)
@@ -126,8 +136,9 @@ static void print_kernels(struct vka_device *device, const char *why)
         if (vka_device_kernel(device, i, &kernel) != VKA_OK)
             continue;
         const char *refused = kernel.missing ? NULL : kernel.refused;
+        const char *state = kernel.tested ? "usable, right in its self-test" : "usable";
         printf("  %-10s %-28s %s%s%s\n", i ? "" : "kernels", kernel.name,
-               kernel.missing ? kernel.missing : "usable", refused ? "; a pipeline of it " : "",
+               kernel.missing ? kernel.missing : state, refused ? "; a pipeline of it " : "",
                refused ? refused : "");
     }
 }
@@ -207,8 +218,10 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
             status = VKA_OUT_OF_HOST_MEMORY;
     } else {
         print_properties(p);
-        if (o->kernels)
+        if (o->kernels) {
+            printf("  %-10s %s\n", "was run", experience(p));
             print_matrices(p);
+        }
         if (o->kernels || !d.device)
             print_kernels(d.device, d.sentence);
     }
