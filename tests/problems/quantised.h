@@ -11,7 +11,7 @@
 
 #include <reference/reference.h>
 
-/* Of iq1_m, whose scale is in four places. */
+/* Sets the scale of a block of iq1_m, which is in four places. */
 static inline void quantised_scale_iq1_m(uint16_t bits, uint8_t *block)
 {
     for (int i = 0; i < 4; i++)
