@@ -695,8 +695,9 @@ struct vka_linear_op {
     struct vka_tensor *bias;   /* [out]; NULL: none */
     struct vka_tensor *output; /* [...][out], its leading axes as those of input */
     bool relu_input;           /* apply max(x, 0) to the input when it is read */
-    /* F32 [out], given iff weight is I8: row o of the weight is weight_scale[o] * weight[o][...].
-     * The scale multiplies the sum. */
+    /* F32 [out], needed where weight is I8, taken where it is of blocks, as nvfp4 of files has a scale of
+     * the tensor: row o of the weight is weight_scale[o] * weight[o][...]. The scale multiplies the
+     * sum. */
     struct vka_tensor *weight_scale;
     /* Add to what output holds, as a residual connection does: output += f(input) weight^T + bias.
      * The addition is in float32, before the result is rounded to the type of output. So the bits of

@@ -407,12 +407,14 @@ class Plan(TrainingOperations):
         output: Tensor,
         *,
         bias: Tensor | None = None,
+        weight_scale: Tensor | None = None,
         relu_input: bool = False,
         accumulate: bool = False,
         activations: str | None = None,
     ) -> None:
         """Adds output = input weight^T + bias: input [...][in], weight [out][in], bias [out],
-        output [...][out]. relu_input: max(x, 0) on the input as it is read. accumulate: add to
+        output [...][out]. weight_scale: float32 [out], by which rows of a weight of blocks are
+        multiplied. relu_input: max(x, 0) on the input as it is read. accumulate: add to
         what output holds. activations "i8" quantises the input and multiplies integers, where
         weight is quantised: a normalised squared error of about 2.3e-5."""
         op = new_struct("vka_linear_op")
@@ -424,6 +426,7 @@ class Plan(TrainingOperations):
             op.input = pointer(input, "input")
             op.weight = pointer(weight, "weight")
             op.bias = pointer(bias, "bias", optional=True)
+            op.weight_scale = pointer(weight_scale, "weight_scale", optional=True)
             op.output = pointer(output, "output")
             return int(lib.vka_plan_add_linear(self._pointer, op))
 

@@ -28,6 +28,8 @@ static void linear(void **state)
     LINEAR("output", op.output = T(VKA_Q4_0, 2, 5, 32));
     LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3));
     LINEAR("weight_scale", op.weight_scale = T(VKA_F32, 4));
+    LINEAR("weight_scale", op.input = T(VKA_F32, 2, 5, 64), op.weight = T(VKA_NVFP4, 4, 64),
+           op.weight_scale = T(VKA_F16, 4));
     LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = T(VKA_F16, 4));
     LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = T(VKA_F32, 3));
     LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = FOREIGN(VKA_F32, 4));

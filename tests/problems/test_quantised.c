@@ -155,7 +155,7 @@ static void make(struct rng *rng, struct vka_device *device, const struct proble
     d->x = numbers(rng, device, p->input, 2, (const uint32_t[]){p->m, p->k}, -0.5, &d->input);
     if (p->bias != VKA_DTYPE_COUNT)
         d->bias = numbers(rng, device, p->bias, 1, &p->n, -1, &d->bias_tensor);
-    if (p->weight == VKA_I8)
+    if (p->weight == VKA_I8 || rng_chance(rng, 20)) /* blocks may have one too */
         d->scale = numbers(rng, device, VKA_F32, 1, &p->n, 0.1, &d->scales);
     make_weight(rng, device, p, d);
     d->want = calloc((size_t)p->m * p->n, sizeof *d->want);

@@ -88,7 +88,8 @@ static enum vka_status create_product(struct trial *t, struct product *p)
         status = vka_tensor_create(t->device, p->weight, 2, (const uint32_t[]){p->n, p->k}, &p->w);
     if (status == VKA_OK && p->bias)
         status = vka_tensor_create(t->device, type_draw_float(&t->rng), 1, &p->n, &p->b);
-    if (status == VKA_OK && p->weight == VKA_I8)
+    if (status == VKA_OK &&
+        (p->weight == VKA_I8 || (dtype_is_block(p->weight) && rng_chance(&t->rng, 20))))
         status = vka_tensor_create(t->device, VKA_F32, 1, &p->n, &p->scale);
     layout = scattered ? layout_random(&t->rng, p->rank) : layout_dense();
     if (status == VKA_OK)

@@ -54,10 +54,11 @@ static enum vka_status check_scale(struct vka_plan *plan, const char *caller,
 {
     struct log *log = &plan->device->log;
     const struct shape *w = &op->weight->shape;
-    ENSURE_ARG((op->weight_scale != NULL) == (op->weight->dtype == VKA_I8),
+    const enum vka_dtype dtype = op->weight->dtype;
+    ENSURE_ARG(dtype_is_block(dtype) || (op->weight_scale != NULL) == (dtype == VKA_I8),
                "%s: weight_scale is %s, but weight is %s", caller,
-               op->weight_scale ? "given" : "NULL", vka_dtype_name(op->weight->dtype));
-    ENSURE_ARG(op->weight->dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
+               op->weight_scale ? "given" : "NULL", vka_dtype_name(dtype));
+    ENSURE_ARG(dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
                "%s: the rows of weight are not contiguous, which i8 needs", caller);
     return check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]);
 }
