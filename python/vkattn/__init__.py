@@ -39,6 +39,7 @@ from ._errors import (
     VkattnError,
     WaitTimeout,
 )
+from ._float8 import repack_float8
 from ._gguf import GGUF
 from ._int4 import repack_int4
 from ._layer import Layer
@@ -78,6 +79,7 @@ __all__ = [
     "dequantize",
     "devices",
     "quantize",
+    "repack_float8",
     "repack_int4",
     "rope_from_config",
 ]

@@ -11,10 +11,16 @@ from . import _config, _rope
 from ._arrays import HostArray
 from ._config import Arguments, Config, read_json, read_json_file, shown
 from ._errors import InvalidError, UnsupportedError
-from ._int4 import Blocks, int4_parts, packing_beside, read_int4
+from ._int4 import Blocks
+from ._packed import Packed, Tensors
+from ._packings import packed_beside
 from ._numbers import whole
 from ._options import Rope
 from ._safetensors import SafetensorsFile, open_checkpoint, pairs_once
+
+
+# Tensors that only packed weights have beside them.
+_MARKS = ("weight_packed", "weight_scale", "weight_scale_inv", "weight.absmax")
 
 
 class _Names:
@@ -31,6 +37,8 @@ class _Names:
     def __init__(self, file: SafetensorsFile, prefix: str) -> None:
         self.file = file
         self.prefix = prefix
+        self._tensors = Tensors(file.path, frozenset(file.names), lambda name: file)
+        self._packing: Packed | None = None
         self.left = {
             name[len(prefix) :]
             for name in file.names
@@ -42,12 +50,28 @@ class _Names:
         return self.prefix + name in self.file.names or self._quantised(name)
 
     def _quantised(self, name: str) -> bool:
+        """Whether a tensor beside it, or its type, says so; what quantised it is read then."""
         full = self.prefix + name
-        return (
-            full.endswith(".weight")
-            and full not in self.file.names
-            and f"{full[:-6]}qweight" in self.file.names
-        )
+        part = full[: -len("weight")]
+        names = self._tensors.names
+        if not full.endswith(".weight") or not (
+            (full not in names and f"{part}qweight" in names)
+            or any(part + mark in names for mark in _MARKS)
+            or (full in names and self._tensors.kind(full).startswith("F8_"))
+        ):
+            return False
+        packing = self._packed()
+        return packing is not None and bool(packing.parts(part, self._tensors))
+
+    def _packed(self) -> Packed | None:
+        if not self._packing:
+            config = _config_beside(self.file)
+            quantization = config.values.get("quantization_config") if config else None
+            where = config.where if config else self.file.path
+            folder = os.path.dirname(self.file.path)
+            has_words = any(name.endswith("qweight") for name in self.file.names)
+            self._packing = packed_beside(folder, quantization, where, has_words)
+        return self._packing
 
     def _take(self, name: str, rank: int) -> Any:
         full = self.prefix + name
@@ -66,15 +90,16 @@ class _Names:
 
     def _blocks(self, name: str) -> Blocks:
         part = (self.prefix + name)[: -len("weight")]
-        config = _config_beside(self.file)
-        where = config.where if config else self.file.path
-        packing = packing_beside(
-            os.path.dirname(self.file.path),
-            config.values.get("quantization_config") if config else None,
-            where,
-        )
-        self.left -= {x[len(self.prefix) :] for x in int4_parts(part, self.file.names)}
-        return read_int4(part, self.file.names, self.file.array, packing, self.file.path)
+        packing = self._packed()
+        assert packing
+        self.left -= {x[len(self.prefix) :] for x in packing.parts(part, self._tensors)}
+        self.left -= {x for x in self.left if packing.is_inert(x)}
+        blocks = packing.read(part, self._tensors)
+        if blocks.scale is not None:
+            raise UnsupportedError(
+                f"{self.file.path}: {part}weight: a layer takes no {blocks.dtype} with a scale of its own"
+            )
+        return blocks
 
     def bias(self, name: str) -> Any:
         """None where there is none."""

@@ -24,6 +24,7 @@ class Blocks(NamedTuple):
     data: np.ndarray  # uint8 [out][bytes of a row]
     dtype: str
     columns: int
+    scale: np.ndarray | None = None  # float32 [out], by which rows are multiplied
 
     @property
     def shape(self) -> tuple[int, int]:

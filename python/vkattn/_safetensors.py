@@ -31,6 +31,8 @@ _TYPES = {
     "U8": "<u1",
     "BOOL": "?",
 }
+# What only packed weights have: floats of 8 bits, as their bytes.
+_BYTES = {"F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1"}
 
 
 def pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,6 +114,16 @@ class SafetensorsFile:
         """A tensor, mapped where it is aligned; bfloat16 as the halves that a HostArray holds."""
         return self._array(name, self.shape(name))
 
+    def kind(self, name: str) -> str:
+        """Its type as the file names it."""
+        entry = self._entries[name]
+        kind = entry.get("dtype") if isinstance(entry, dict) else None
+        return kind if isinstance(kind, str) else shown(kind)
+
+    def packed(self, name: str) -> np.ndarray | HostArray:
+        """A tensor with any number of axes, 0 too; floats of 8 bits as their bytes."""
+        return self._aligned(name, self._mapped(name, tuple(self._axes(name)), _BYTES))
+
     def rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray | HostArray:
         """Some rows of a matrix, of which the others are not read. transposed: of the file's columns."""
         whole = self._mapped(name, self.shape(name))
@@ -128,15 +140,22 @@ class SafetensorsFile:
     def _array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | HostArray:
         return self._aligned(name, self._mapped(name, shape))
 
-    def _mapped(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """In the bytes of the file, which may lie anywhere."""
-        kind = self._entries[name].get("dtype")
-        if not isinstance(kind, str) or kind not in _TYPES:
+    def _mapped(
+        self, name: str, shape: tuple[int, ...], more: dict[str, str] | None = None
+    ) -> np.ndarray:
+        """In the bytes of the file, which may lie anywhere. more: types that may be had besides."""
+        kind, types = self._entries[name].get("dtype"), {**_TYPES, **(more or {})}
+        if isinstance(kind, str) and kind in _BYTES and kind not in types:
+            raise UnsupportedError(
+                f"{self.path}: {name}: dtype {kind} is supported as a packed weight alone: there is no"
+                " quantization_config that says what its scales are, or it names this tensor as floats"
+            )
+        if not isinstance(kind, str) or kind not in types:
             raise UnsupportedError(
                 f"{self.path}: {name}: dtype {shown(kind)} is not supported: save it as one of"
                 f" {', '.join(_TYPES)}"
             )
-        dtype = np.dtype(_TYPES[kind])
+        dtype = np.dtype(types[kind])
         count = math.prod(shape)
         begin, _ = self._range(name, count, dtype.itemsize)
         return np.frombuffer(self._bytes, dtype, count, begin).reshape(shape)

@@ -252,7 +252,7 @@ def test_models(device, rng, tmp_path, wide, format, kind):
 @pytest.mark.parametrize(
     "format, change, sentence",
     [
-        ("gptq", {"quant_method": "bitsandbytes"}, "quant_method 'bitsandbytes' is not supported"),
+        ("gptq", {"quant_method": "quip"}, "quant_method 'quip' is not supported; expected gptq, awq"),
         ("gptq", {"bits": 8}, "bits 8 is not supported"),
         ("gptq", {"bits": True}, "bits True is not supported"),
         ("gptq", {"group_size": 64}, "1 groups do not divide 128 inputs into groups of 64"),

@@ -17,6 +17,7 @@ KEPT = 8  # recorded plans of an encoder
 class Linear(NamedTuple):
     weight: Tensor  # [out][in]
     bias: Tensor | None = None
+    scale: Tensor | None = None  # float32 [out], by which rows of the weight are multiplied
 
     @property
     def size(self) -> int:
@@ -70,7 +71,7 @@ class Graph:
     def linear(self, input: Tensor, by: Linear, output: Tensor | None = None) -> Tensor:
         if output is None:
             output = self.device.empty((*input.shape[:-1], by.size))
-        self.plan.linear(input, by.weight, output, bias=by.bias)
+        self.plan.linear(input, by.weight, output, bias=by.bias, weight_scale=by.scale)
         return output
 
     def linears(self, input: Tensor, bys: Sequence[Linear], output: Tensor) -> None:
@@ -82,7 +83,9 @@ class Graph:
 
     def residual(self, input: Tensor, by: Linear, x: Tensor) -> None:
         """Adds the product to x."""
-        self.plan.linear(input, by.weight, x, bias=by.bias, accumulate=True)
+        self.plan.linear(
+            input, by.weight, x, bias=by.bias, weight_scale=by.scale, accumulate=True
+        )
 
     def gather(self, table: Tensor, ids: Tensor, **options: Any) -> Tensor:
         output = self.device.empty((*ids.shape, table.shape[1]))

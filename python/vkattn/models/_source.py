@@ -14,7 +14,9 @@ from .._config import Config, read_json_file, shown
 from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF, unsupported
-from .._int4 import Blocks, int4_parts, packing_beside, read_int4
+from .._int4 import Blocks
+from .._packed import Tensors
+from .._packings import packed_beside
 from .._safetensors import SafetensorsFile, _file_name, whole_or_index
 from ._graph import Linear
 from ._quantize import HEADS, encode, kind_of
@@ -139,7 +141,25 @@ class Weights:
     ) -> Tensor:
         """[rows][columns]; transposed: the file has it the other way round."""
         part = self._matrix(name, rows, columns, transposed, product)
+        if _scale_of(part) is not None:
+            raise UnsupportedError(
+                f"{self.path}: {name}: {part.dtype} with a scale of its own is not supported here"
+            )
         return self._upload([part], (rows, columns))
+
+    def _scales(self, parts: Sequence[Host]) -> Tensor | None:
+        """Those of all rows; 1 of a weight that has none."""
+        scales = [_scale_of(part) for part in parts]
+        if all(scale is None for scale in scales):
+            return None
+        return self.device.tensor(
+            np.concatenate(
+                [
+                    np.ones(len(part.data), np.float32) if scale is None else scale
+                    for part, scale in zip(parts, scales)
+                ]
+            )
+        )
 
     def embedding(self, names: Sequence[str], rows: int, columns: int) -> Tensor:
         """A matrix that several names share: a file has it by one of them at least, and by others as
@@ -169,10 +189,10 @@ class Weights:
         bias: bool = True,
         transposed: bool = False,
     ) -> Linear:
-        weight = self.matrix(
-            f"{name}.weight", rows, columns, transposed=transposed, product=True
-        )
-        return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
+        part = self._matrix(f"{name}.weight", rows, columns, transposed)
+        weight = self._upload([part], (rows, columns))
+        bias_tensor = self.vector(f"{name}.bias", rows) if bias else None
+        return Linear(weight, bias_tensor, self._scales([part]))
 
     def linears(
         self,
@@ -192,7 +212,7 @@ class Weights:
             self._matrix(f"{name}.weight", n, columns, transposed) for name, n in zip(names, rows)
         ]
         if order is not None:
-            parts = [part._replace(data=part.data[order]) for part in parts]
+            parts = [_in_order(part, order) for part in parts]
         made = []
         for run in _runs(parts, self.device.info.max_allocation):
             weight = self._upload([parts[i] for i in run], (sum(rows[i] for i in run), columns))
@@ -206,7 +226,7 @@ class Weights:
                 values = [x[order] for x in values]
             has_bias = any(biased[i] for i in run)
             bias_tensor = self.device.tensor(np.concatenate(values)) if has_bias else None
-            made.append(Linear(weight, bias_tensor))
+            made.append(Linear(weight, bias_tensor, self._scales([parts[i] for i in run])))
         return made
 
     def conv1d(self, name: str, rows: int, columns: int, width: int) -> Linear:
@@ -262,6 +282,17 @@ class Weights:
             )
 
 
+def _scale_of(part: Host) -> np.ndarray | None:
+    return part.scale if isinstance(part, Blocks) else None
+
+
+def _in_order(part: Host, order: np.ndarray) -> Host:
+    scale = _scale_of(part)
+    if isinstance(part, Blocks) and scale is not None:
+        part = part._replace(scale=scale[order])
+    return part._replace(data=part.data[order])
+
+
 def _runs(parts: Sequence[Host], most: int) -> Iterator[range]:
     """Neighbours of one type that together take up to `most` bytes."""
     first = 0
@@ -294,12 +325,13 @@ class FolderWeights(Weights):
         self.dtype = dtype
         self._files = _open_folder(folder)
         names = set(self._files)
-        self._packing = None
-        if quantization is not None or any(name.endswith("qweight") for name in names):
-            where = os.path.join(folder, "config.json")
-            self._packing = packing_beside(folder, quantization, where)
-            if quantize:
-                raise InvalidError(f"{folder}: quantize: its weights are quantised already")
+        where = os.path.join(folder, "config.json")
+        self._tensors = Tensors(folder, names, self._files.__getitem__)
+        has_words = any(name.endswith("qweight") for name in names)
+        self._packing = packed_beside(folder, quantization, where, has_words)
+        self._n_packed = 0
+        if self._packing and quantize:
+            raise InvalidError(f"{folder}: quantize: its weights are quantised already")
         super().__init__(device, names, sum(self._size(name) for name in names), quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -322,21 +354,26 @@ class FolderWeights(Weights):
     def _matrix(
         self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
     ) -> Host:
-        """Reads GPTQ and AWQ as blocks, whose rows are outputs in every family."""
+        """Reads what is packed as blocks."""
         part = name[: -len("weight")]
-        if name in self.names or f"{part}qweight" not in self.names or not self._packing:
+        parts = self._packing.parts(part, self._tensors) if self._packing else []
+        if not self._packing or not parts or not name.endswith("weight"):
             return super()._matrix(name, rows, columns, transposed, product)
-        for taken in int4_parts(part, self.names):
+        if transposed and not self._packing.rows_are_outputs:
+            raise UnsupportedError(
+                f"{self.path}: {name}: {self._packing.method} of a matrix that has inputs as rows is not"
+                " supported"
+            )
+        for taken in parts:
             if taken in self.left:
                 self.progress.add(self._size(taken))
             self.left.discard(taken)
-        blocks = read_int4(
-            part, self.names, lambda x: self._files[x].array(x), self._packing, self.path
-        )
+        blocks = self._packing.read(part, self._tensors)
         if blocks.shape != (rows, columns):
             raise InvalidError(
-                f"{self.path}: {part}qweight: expected {[rows, columns]}, got {list(blocks.shape)}"
+                f"{self.path}: {parts[0]}: expected {[rows, columns]}, got {list(blocks.shape)}"
             )
+        self._n_packed += 1
         return blocks
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
@@ -349,7 +386,14 @@ class FolderWeights(Weights):
             kept = file.aliases.get(name, name)
             if kept not in self.left or name not in self.left:
                 self.left -= {name, kept}
-        super().finish(without_effect)
+        packing = self._packing
+        if packing and not self._n_packed:
+            raise FileError(
+                f"{self.path}: quantization_config says {packing.method}, but no weight is packed so"
+            )
+        super().finish(
+            lambda name: without_effect(name) or (packing is not None and packing.is_inert(name))
+        )
 
     def _floats(self, name: str) -> np.ndarray:
         return host_array(self._files[name].array(name), name, "f32").data

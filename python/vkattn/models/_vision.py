@@ -257,7 +257,9 @@ class ViT:
                 squares = x.slice(1, n_first, self.encoder.patches.count)
                 plan.pool(squares, both.slice(1, width, width))
                 read = both
-            plan.linear(read, by.weight, logits, bias=by.bias, accumulate=i > 0)
+            plan.linear(
+                read, by.weight, logits, bias=by.bias, weight_scale=by.scale, accumulate=i > 0
+            )
         if len(self.heads) > 1:
             share = np.full(1, 1 / len(self.heads), np.float32)
             plan.multiply(logits, self.device.tensor(share), logits)

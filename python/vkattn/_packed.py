@@ -1,0 +1,139 @@
+"""Linear layers of checkpoints whose weights are quantised: which tensors one is, and its blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Collection
+
+import numpy as np
+
+from ._config import shown
+from ._errors import FileError, UnsupportedError
+from ._int4 import Blocks, Packing, int4_parts, read_int4
+from ._safetensors import SafetensorsFile
+
+# What files say of activations, caches and outputs, which stay floats here.
+_INERT = (
+    *("input_scale", "input_global_scale", "input_zero_point", "activation_scale"),
+    *("output_scale", "k_scale", "v_scale", "q_scale"),
+)
+
+
+class Tensors:
+    """Those of a checkpoint, by their names."""
+
+    def __init__(
+        self, path: str, names: Collection[str], file_of: Callable[[str], SafetensorsFile]
+    ) -> None:
+        self.path = path
+        self.names = names
+        self._file_of = file_of
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def _need(self, name: str) -> SafetensorsFile:
+        if name not in self.names:
+            raise FileError(f"{self.path}: there is no tensor {name}")
+        return self._file_of(name)
+
+    def kind(self, name: str) -> str:
+        """The element type as safetensors names it."""
+        return self._need(name).kind(name)
+
+    def array(self, name: str) -> Any:
+        """With any number of axes, 0 too; floats of 8 bits as their bytes."""
+        return self._need(name).packed(name)
+
+    def bytes_of(self, name: str, *kinds: str) -> np.ndarray:
+        """A matrix of one of these types."""
+        array = self.array(name)
+        data = getattr(array, "data", array) if not isinstance(array, np.ndarray) else array
+        if self.kind(name) not in kinds or data.ndim != 2 or not data.size:
+            raise FileError(
+                f"{self.path}: {name}: expected {' or '.join(kinds)} of 2 axes, as"
+                f" quantization_config says, got {self.kind(name)} {list(data.shape)}"
+            )
+        return np.asarray(data)
+
+    def where(self, name: str) -> str:
+        return f"{self.path}: {name}"
+
+
+class Packed:
+    """How the weights of a checkpoint are quantised."""
+
+    method = ""
+    rows_are_outputs = False  # of matrices too that a family keeps as [in][out]
+
+    def parts(self, part: str, tensors: Tensors) -> list[str]:
+        """The tensors of the linear layer `part`, whose name ends in a dot or is empty; none where its
+        weight is one of floats."""
+        raise NotImplementedError
+
+    def read(self, part: str, tensors: Tensors) -> Blocks:
+        raise NotImplementedError
+
+    def is_inert(self, name: str) -> bool:
+        return name.rpartition(".")[2] in _INERT
+
+
+class Int4(Packed):
+    """GPTQ and AWQ."""
+
+    rows_are_outputs = True
+
+    def __init__(self, packing: Packing) -> None:
+        self.packing = packing
+        self.method = packing.format
+
+    def parts(self, part: str, tensors: Tensors) -> list[str]:
+        if f"{part}weight" in tensors or f"{part}qweight" not in tensors:
+            return []
+        return int4_parts(part, tensors.names)
+
+    def read(self, part: str, tensors: Tensors) -> Blocks:
+        return read_int4(part, tensors.names, tensors.array, self.packing, tensors.path)
+
+    def is_inert(self, name: str) -> bool:
+        return False
+
+
+class Settings:
+    """Keys of a quantization_config, each of which is followed or refused."""
+
+    def __init__(self, values: Any, where: str, what: str = "quantization_config") -> None:
+        if not isinstance(values, dict):
+            raise FileError(f"{where}: {what}: expected an object, got {shown(values)}")
+        self.values = values
+        self.where = f"{where}: {what}"
+
+    def only(self, key: str, *allowed: Any) -> Any:
+        """The value, which may be missing or null; of strings in lower case."""
+        value = self.values.get(key)
+        value = value.lower() if isinstance(value, str) else value
+        if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
+            raise UnsupportedError(f"{self.where}: {key} {shown(value)} is not supported")
+        return value
+
+    def part(self, key: str) -> "Settings":
+        made = Settings(self.values.get(key), self.where, key)
+        made.where = f"{self.where}: {key}"
+        return made
+
+    def pair(self, key: str) -> tuple[int, int] | None:
+        """Rows and columns."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != 2:
+            raise FileError(f"{self.where}: {key}: expected two numbers, got {shown(value)}")
+        return self._size(value[0], key), self._size(value[1], key)
+
+    def size(self, key: str) -> int | None:
+        value = self.values.get(key)
+        return None if value is None else self._size(value, key)
+
+    def _size(self, value: Any, key: str) -> int:
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise FileError(f"{self.where}: {key}: expected 1 to 2^31 - 1, got {shown(value)}")
+        return value

@@ -1,0 +1,418 @@
+"""Checkpoints whose weights are float8, nf4, nvfp4, mxfp4 or compressed integers: blocks with the values
+of the format's formula in double, models of them, and what contradicts itself."""
+
+import json
+import struct
+
+import models_oracle as tiny
+import numpy as np
+import oracle
+import pytest
+
+import vkattn
+import vkattn.models
+from vkattn.models._source import FolderWeights
+
+OUT, COLUMNS = 136, 256
+NAME = "model.layers.0.mlp.up_proj"
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+class Typed(np.ndarray):
+    """An array that a file has by another type's name."""
+
+    kind = ""
+
+
+def typed(array, kind):
+    made = np.ascontiguousarray(array).view(Typed)
+    made.kind = kind
+    return made
+
+
+KINDS = {"float32": "F32", "float16": "F16", "uint16": "BF16", "uint8": "U8", "int8": "I8"}
+KINDS.update({"int32": "I32", "int64": "I64"})
+
+
+def write(folder, tensors, quantization, config=None):
+    header, data = {}, b""
+    for name, array in tensors.items():
+        blob = np.asarray(array).tobytes()
+        header[name] = {
+            "dtype": getattr(array, "kind", "") or KINDS[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(blob)],
+        }
+        data += blob
+    folder.mkdir(exist_ok=True)
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    made = {**(config or {}), "quantization_config": quantization}
+    (folder / "config.json").write_text(json.dumps(made))
+    return folder
+
+
+def e4m3(bits):
+    """Numbers of 8 bits in double, by their fields."""
+    exponent, mantissa = (bits >> 3 & 15).astype(int), (bits & 7).astype(float)
+    size = np.where(exponent > 0, 8 + mantissa, mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
+    size[bits & 127 == 127] = np.nan
+    return np.where(bits & 128, -size, size)
+
+
+def e5m2(bits):
+    return (bits.astype(np.uint16) << 8).view(np.float16).astype(float)
+
+
+def bf16(x):
+    """Halves, and what they are in double."""
+    halves = (np.asarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return halves, (halves.astype(np.uint32) << 16).view(np.float32).astype(float)
+
+
+def f8_values(rng, out, columns, decode=e4m3):
+    """All finite numbers of 8 bits, of which the first ones stand in order."""
+    every = np.arange(256, dtype=np.uint8)
+    every = every[np.isfinite(decode(every))]
+    bits = every[rng.integers(0, len(every), (out, columns))]
+    bits.reshape(-1)[: len(every)] = every
+    return bits
+
+
+def spread(scales, out, columns, rows, width):
+    return np.repeat(np.repeat(scales, rows, 0), width, 1)[:out, :columns]
+
+
+# Each: the tensors of a linear layer NAME, its weight in double, the quantization_config, the type of
+# blocks, and the least that an error may be.
+
+
+def fp8(rng, out=OUT, columns=COLUMNS, block=(128, 128), size=1.0, kind="e4m3"):
+    decode = e4m3 if kind == "e4m3" else e5m2
+    bits = f8_values(rng, out, columns, decode)
+    rows, width = block or (out, columns)
+    scales = size * rng.uniform(0.5, 1, (-(-out // rows), -(-columns // width))) / 512
+    halves, real = bf16(scales)
+    weight = decode(bits) * spread(real, out, columns, rows, width)
+    stored = {"weight": typed(bits, f"F8_{kind.upper()}"), "weight_scale_inv": halves}
+    if not block:
+        stored["weight_scale_inv"] = halves.reshape(())
+    config = {"quant_method": "fp8", "fmt": kind, "activation_scheme": "dynamic"}
+    return stored, weight, {**config, "weight_block_size": block and list(block)}, f"f8_{kind}_g64"
+
+
+def compressed(format, **weights):
+    group = {"targets": ["Linear"], "weights": {"symmetric": True, "dynamic": False, **weights}}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "config_groups": {"group_0": group},
+    }
+
+
+def compressed_fp8(rng, out=OUT, columns=COLUMNS, size=1.0):
+    bits = f8_values(rng, out, columns)
+    halves, real = bf16(size * rng.uniform(0.5, 1, (out, 1)) / 512)
+    config = compressed("float-quantized", num_bits=8, type="float", strategy="channel")
+    stored = {"weight": typed(bits, "F8_E4M3"), "weight_scale": halves}
+    return stored, e4m3(bits) * real, config, "f8_e4m3_g64"
+
+
+def words(values, bits):
+    """[rows][columns] from the lowest bits on."""
+    per = 32 // bits
+    packed = np.zeros((values.shape[0], values.shape[1] // per), np.uint32)
+    for i in range(per):
+        packed |= values[:, i::per].astype(np.uint32) << np.uint32(bits * i)
+    return packed.view(np.int32)
+
+
+def compressed_integers(
+    rng, bits, group, zeros=False, out=OUT, columns=COLUMNS, size=1.0, plain=False
+):
+    values = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (out, columns))
+    scales = size * rng.uniform(0.5, 1, (out, columns // group if group else 1)) / 2**bits
+    halves, real = bf16(scales)
+    strategy = "group" if group else "channel"
+    config = compressed("pack-quantized", num_bits=bits, type="int", strategy=strategy, group_size=group)
+    stored = {"weight_scale": halves}
+    bias = 2 ** (bits - 1)
+    if plain:
+        stored["weight"] = values.astype(np.int8)
+    else:
+        stored["weight_packed"] = words(values + bias, bits)
+        stored["weight_shape"] = np.array([out, columns], np.int64)
+    zero = np.zeros(scales.shape, int)
+    if zeros:
+        zero = rng.integers(-8, 8, scales.shape)
+        stored["weight_zero_point"] = words((zero + 8).T, bits).T.copy()
+        config["config_groups"]["group_0"]["weights"]["symmetric"] = False
+    width = group or columns
+    weight = (values - spread(zero, out, columns, 1, width)) * spread(real, out, columns, 1, width)
+    kind = "q8_0" if bits == 8 else "i4_g128" if width % 128 == 0 else "q4_0"
+    return stored, weight, config, kind
+
+
+def fours(rng, out, columns):
+    q = rng.integers(0, 16, (out, columns), dtype=np.uint8)
+    return q, q[:, ::2] | q[:, 1::2] << 4
+
+
+def nvfp4(rng, out=OUT, columns=COLUMNS, size=1.0, model_opt=False):
+    q, packed = fours(rng, out, columns)
+    scales = rng.integers(0, 0x7F, (out, columns // 16), dtype=np.uint8)
+    factor = np.float32(size / 2048 * 1.1)
+    stored = {"weight_scale": typed(scales, "F8_E4M3")}
+    if model_opt:
+        config = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+        stored.update(weight=packed, weight_scale_2=np.array(factor), input_scale=np.float32([1]))
+    else:
+        group = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+        config = compressed("nvfp4-pack-quantized", **group)
+        stored.update(weight_packed=packed, weight_global_scale=np.array([1 / factor]))
+        factor = 1 / stored["weight_global_scale"].astype(float)
+    weight = E2M1[q] * np.repeat(e4m3(scales), 16, 1) * float(np.ravel(factor)[0])
+    return stored, weight, config, "nvfp4"
+
+
+def model_opt_fp8(rng, out=OUT, columns=COLUMNS, size=1.0):
+    bits, scale = f8_values(rng, out, columns), np.array(np.float32(size / 512 * 1.1))
+    stored = {"weight": typed(bits, "F8_E4M3"), "weight_scale": scale}
+    stored["input_scale"] = np.array(np.float32(0.1))
+    config = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    return stored, e4m3(bits) * float(scale), config, "f8_e4m3_g64"
+
+
+def mxfp4(rng, out=OUT, columns=COLUMNS):
+    q, packed = fours(rng, out, columns)
+    scales = rng.integers(110, 140, (out, columns // 32), dtype=np.uint8)
+    config = compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32)
+    weight = E2M1[q] * np.repeat(2.0 ** (scales.astype(int) - 127), 32, 1)
+    return {"weight_packed": packed, "weight_scale": scales}, weight, config, "mxfp4"
+
+
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+
+
+def nf4(rng, out=OUT, columns=COLUMNS, nested=True, block=64, size=1.0):
+    q = rng.integers(0, 16, (out, columns), dtype=np.uint8)
+    packed = (q[:, ::2] << 4 | q[:, 1::2]).reshape(-1, 1)
+    count = out * columns // block
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [out, columns]}
+    stored = {"weight": packed, "weight.quant_map": NF4}
+    if nested:
+        codes = rng.integers(0, 256, count, dtype=np.uint8)
+        table = np.sort(rng.uniform(-1, 1, 256)).astype(np.float32)
+        outer = (size * rng.uniform(0.1, 0.2, -(-count // 256))).astype(np.float32)
+        state.update(nested_blocksize=256, nested_dtype="float32", nested_offset=0.3 * size)
+        stored["weight.absmax"] = codes
+        stored["weight.nested_absmax"], stored["weight.nested_quant_map"] = outer, table
+        # Two roundings, as the formula is two operations on float32.
+        scales = table[codes] * np.repeat(outer, 256)[:count] + np.float32(0.3 * size)
+    else:
+        scales = (size * rng.uniform(0.1, 0.5, count)).astype(np.float32)
+        scales[1] = 0  # of a block of zeros
+        stored["weight.absmax"] = scales
+    text = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    stored["weight.quant_state.bitsandbytes__nf4"] = text
+    weight = NF4[q].astype(float) * np.repeat(scales.astype(float), block).reshape(out, columns)
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    return stored, weight, {**config, "bnb_4bit_use_double_quant": nested}, "nf4_g64"
+
+
+CASES = {
+    "fp8": fp8,
+    "fp8 of the tensor": lambda rng: fp8(rng, block=None),
+    "fp8 e5m2": lambda rng: fp8(rng, kind="e5m2"),
+    "fp8 of few rows": lambda rng: fp8(rng, block=(64, 192)),
+    "compressed fp8": compressed_fp8,
+    "int4 by 128": lambda rng: compressed_integers(rng, 4, 128),
+    "int4 with zero points": lambda rng: compressed_integers(rng, 4, 128, zeros=True),
+    "int4 by 32": lambda rng: compressed_integers(rng, 4, 32),
+    "int4 by 64": lambda rng: compressed_integers(rng, 4, 64),
+    "int4 by row": lambda rng: compressed_integers(rng, 4, None),
+    "int8 by row": lambda rng: compressed_integers(rng, 8, None),
+    "int8 by 64, plain": lambda rng: compressed_integers(rng, 8, 64, plain=True),
+    "nvfp4": nvfp4,
+    "nvfp4 of ModelOpt": lambda rng: nvfp4(rng, model_opt=True),
+    "mxfp4": mxfp4,
+    "fp8 of ModelOpt": model_opt_fp8,
+    "nf4": nf4,
+    "nf4 by 128, plain": lambda rng: nf4(rng, nested=False, block=128),
+}
+
+
+def put(stored, name=NAME):
+    return {f"{name}.{kind}": array for kind, array in stored.items()}
+
+
+def read(device, folder, quantization, rows=OUT, columns=COLUMNS):
+    weights = FolderWeights(str(folder), device, None, quantization)
+    made = weights._matrix(f"{NAME}.weight", rows, columns)
+    weights.finish(lambda name: False)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(device, rng, tmp_path, name):
+    """Blocks decode to the formula's values, rounded once to float32."""
+    stored, weight, quantization, kind = CASES[name](rng)
+    folder = write(tmp_path / "x", put(stored), quantization)
+    blocks = read(device, folder, quantization)
+    assert blocks.dtype == kind and blocks.shape == weight.shape
+    values = vkattn.dequantize(blocks.data, kind)
+    if kind == "nvfp4":  # the tensor's scale multiplies sums
+        assert blocks.scale.shape == (OUT,) and (blocks.scale == blocks.scale[0]).all()
+        np.testing.assert_allclose(values * blocks.scale[:, None].astype(float), weight, rtol=6e-8)
+    else:
+        assert blocks.scale is None
+        np.testing.assert_array_equal(values, weight.astype(np.float32))
+
+
+def changed(stored, **change):
+    made = {**stored, **change}
+    return {name: array for name, array in made.items() if array is not None}
+
+
+def one(array, value, at=(0, 0)):
+    made = array.copy()
+    made[at] = value
+    return made
+
+
+def without(config, **change):
+    return {**config, **change}
+
+
+def test_refused(device, rng, tmp_path):
+    """A sentence that names the tensor, before anything is allocated."""
+    f8, _, f8_config, _ = fp8(rng)
+    ints, _, ints_config, _ = compressed_integers(rng, 4, 128)
+    nv, _, nv_config, _ = nvfp4(rng)
+    opt, _, opt_config, _ = model_opt_fp8(rng)
+    bnb, _, bnb_config, _ = nf4(rng)
+    scale, codes = f8["weight_scale_inv"], "weight.quant_state.bitsandbytes__nf4"
+    group = ints_config["config_groups"]["group_0"]
+    floats = bf16(np.ones((OUT, COLUMNS)))[0]
+
+    def of_group(**weights):
+        groups = {"group_0": {**group, "weights": {**group["weights"], **weights}}}
+        return without(ints_config, config_groups=groups)
+
+    state = json.loads(bytes(bnb[codes]))
+
+    def of_state(**change):
+        text = json.dumps({**state, **change}).encode()
+        return {codes: np.frombuffer(text, np.uint8)}
+
+    cases = [
+        (f8, {"weight_scale_inv": one(scale, 0x7FC0)}, f8_config, r"_inv: the scale at \[0, 0\] is NaN"),
+        (f8, {"weight_scale_inv": one(scale, 0x7F80)}, f8_config, "is NaN or infinite"),
+        (f8, {"weight_scale_inv": one(scale, 0)}, f8_config, r"the scale at \[0, 0\] is 0, too small"),
+        (f8, {"weight_scale_inv": None}, f8_config, "there is no tensor .*up_proj.weight_scale_inv"),
+        (f8, {"weight_scale_inv": scale.T.copy()[:1]}, f8_config, r"expected \[2, 2\] scales of 128 x"),
+        (f8, {"weight": typed(one(f8["weight"], 0x7F, (3, 5)), "F8_E4M3")}, f8_config, r"value at \[3, 5\]"),
+        (f8, {"weight": typed(f8["weight"], "F8_E5M2")}, f8_config, "expected F8_E4M3 of 2 axes"),
+        (f8, {"weight": floats}, f8_config, "expected F8_E4M3 of 2 axes, as quantization_config says"),
+        (f8, {"weight": floats, "weight_scale_inv": None}, f8_config, "says fp8, but no weight is"),
+        (f8, {}, without(f8_config, weight_block_size=[128, 96]), r"expected \[2, 3\] scales"),
+        (f8, {}, without(f8_config, weight_block_size=[128]), "weight_block_size: expected two numbers"),
+        (f8, {}, without(f8_config, fmt="e3m4"), "fmt 'e3m4' is not supported"),
+        (f8, {}, None, "dtype F8_E4M3 is supported as a packed weight alone"),
+        (f8, {}, ints_config, "up_proj.weight: expected I8|there is no tensor .*weight_packed"),
+        (opt, {"weight_scale": None}, opt_config, "there is no tensor .*up_proj.weight_scale"),
+        (opt, {}, without(opt_config, quant_algo="W4A8_AWQ"), "quant_algo 'W4A8_AWQ' is not supported"),
+        (opt, {"weight_scale": np.ones((OUT, 1), np.float32)}, opt_config, r"expected \[1, 1\] scales"),
+        (ints, {}, of_group(num_bits=8), "words of 8 bits, as quantization_config says, do not hold"),
+        (ints, {}, of_group(group_size=64), r"expected \[136, 4\] scales of 1 x 64"),
+        (ints, {}, of_group(strategy="odd"), "strategy 'odd' is not supported"),
+        (ints, {}, of_group(symmetric=False), "there is no tensor .*weight_zero_point"),
+        (ints, {}, of_group(type="float"), "weight_packed: expected U8 of 2 axes"),
+        (ints, {}, without(ints_config, quantization_status="frozen"), "quantization_status 'frozen'"),
+        (ints, {"weight_scale": np.full((OUT, 2), 0.3, np.float32)}, ints_config, "is no float16"),
+        (ints, {"weight_g_idx": np.zeros(COLUMNS, np.int32)}, ints_config, "an order of activations"),
+        (nv, {"weight_global_scale": None}, nv_config, "there is no tensor .*weight_global_scale"),
+        (nv, {"weight_global_scale": np.zeros(1, np.float32)}, nv_config, "is 0, too small"),
+        (nv, {"weight_scale": typed(one(nv["weight_scale"], 0x7F), "F8_E4M3")}, nv_config, "is NaN or below"),
+        (bnb, {"weight.nested_absmax": None}, bnb_config, "there is no tensor .*nested_absmax"),
+        (bnb, {codes: None}, bnb_config, "there is no tensor .*quant_state"),
+        (bnb, {"weight.quant_map": NF4[::-1].copy()}, bnb_config, "not the 16 values of nf4"),
+        (bnb, of_state(quant_type="fp4"), bnb_config, "quant_type 'fp4' is not supported"),
+        (bnb, of_state(blocksize=32), bnb_config, "blocksize 32 is not supported"),
+        (bnb, of_state(shape=[OUT, 2 * COLUMNS]), bnb_config, "expected .* for a weight"),
+        (bnb, of_state(nested_offset=float("nan")), bnb_config, "is NaN or infinite"),
+        (bnb, {}, without(bnb_config, bnb_4bit_use_double_quant=False), "scales are quantised, but"),
+        (bnb, {}, without(bnb_config, load_in_4bit=False), "load_in_4bit is not true"),
+    ]
+    for i, (stored, change, quantization, sentence) in enumerate(cases):
+        folder = write(tmp_path / str(i), put(changed(stored, **change)), quantization)
+        with pytest.raises(vkattn.VkattnError, match=sentence):
+            read(device, folder, quantization)
+    with pytest.raises(vkattn.InvalidError, match=r"weight: expected \[136, 128\], got \[136, 256\]"):
+        read(device, write(tmp_path / "odd", put(f8), f8_config), f8_config, columns=128)
+    for columns, make in ((96, fp8), (96, nf4), (48, nvfp4)):
+        stored, _, quantization, _ = make(rng, columns=columns)
+        folder = write(tmp_path / "narrow", put(stored), quantization)
+        with pytest.raises(vkattn.UnsupportedError, match=f"{columns} inputs are not whole blocks"):
+            read(device, folder, quantization, columns=columns)
+
+
+def test_repack_float8(rng):
+    bits = f8_values(rng, 6, 128)
+    for scales, block in ((np.float32([0.3]), None), (rng.uniform(1, 2, 6), None), (rng.uniform(1, 2, (3, 2)), (2, 64))):
+        scale = np.asarray(scales, np.float32)
+        blocks = vkattn.repack_float8(bits, scale, block=block)
+        wide = spread(scale.reshape(-1, scale.shape[1] if block else 1), 6, 128, *(block or (6 // scale.size, 128)))
+        want = (e4m3(bits) * wide.astype(float)).astype(np.float32)
+        np.testing.assert_array_equal(vkattn.dequantize(blocks, "f8_e4m3_g64"), want)
+    with pytest.raises(vkattn.InvalidError, match="format: expected one of f8_e4m3, f8_e5m2"):
+        vkattn.repack_float8(bits, np.float32([1]), format="f8_e3m4")
+
+
+@pytest.mark.parametrize("make", [fp8, nvfp4, nf4])
+def test_models(device, rng, tmp_path, monkeypatch, make):
+    """A tiny model's logits are those of the formula's weights in double."""
+    monkeypatch.setattr(tiny, "WIDTH", 128)
+    monkeypatch.setattr(tiny, "INNER", 256)
+    config = {**tiny.LLAMA, "hidden_size": 128, "intermediate_size": 256}
+    meant = tiny.matrices(rng, tiny.llama_shapes(config))
+    stored = {}
+    for name, array in list(meant.items()):
+        stored[name] = array
+        if name.endswith("_proj.weight"):
+            packed, meant[name], quantization, kind = make(rng, *array.shape, size=0.2)
+            del stored[name]
+            stored.update(put(packed, name[: -len(".weight")]))
+    folder = write(tmp_path / "model", stored, quantization, config)
+    model = vkattn.models.load(folder, device=device)
+    assert model.unused == [] and {x.weight.dtype for b in model.blocks for x in b.qkv} == {kind}
+    assert all(len(block.qkv) == len(block.gate_up) == 1 for block in model.blocks)
+    ids = [5, 17, 3, 95, 0, 44]
+    want = tiny.logits(tiny.LlamaOracle(config, meant), ids)
+    assert oracle.nmse(model.logits(ids), want) < 1e-10
+
+
+def test_layers(device, rng, tmp_path):
+    """A layer's projections; one with a scale of its own is refused."""
+    for make in (compressed_fp8, nvfp4):
+        tensors = {}
+        for n in "qkvo":
+            stored, _, quantization, kind = make(rng, 128, 128)
+            tensors.update(put(stored, f"a.{n}_proj"))
+        folder = write(tmp_path / kind, tensors, quantization, {"num_attention_heads": 2})
+        if kind == "nvfp4":
+            with pytest.raises(vkattn.UnsupportedError, match="a layer takes no nvfp4 with a scale"):
+                vkattn.Layer.from_safetensors(folder, "a.", rope=False, device=device)
+        else:
+            layer = vkattn.Layer.from_safetensors(folder, "a.", rope=False, device=device)
+            assert layer.dtype == "f8_e4m3_g64"
