@@ -9,9 +9,11 @@ import numpy as np
 import oracle
 import pytest
 
+from test_gguf import build, tensor
+
 import vkattn
 import vkattn.models
-from vkattn.models._source import FolderWeights
+from vkattn.models._source import FolderWeights, GGUFWeights
 
 OUT, COLUMNS = 136, 256
 NAME = "model.layers.0.mlp.up_proj"
@@ -367,6 +369,26 @@ def test_refused(device, rng, tmp_path):
             read(device, folder, quantization, columns=columns)
 
 
+def test_gguf(device, rng, tmp_path):
+    """nvfp4 has the tensor's scale in one of its own."""
+    blocks = rng.integers(0, 127, (4, 36), dtype=np.uint8)
+    for scale, sentence in ((0.3, ""), (0.0, "the scale is 0, not"), (np.nan, "the scale is nan, not")):
+        data = blocks.tobytes() + bytes(16) + struct.pack("<f", scale) + bytes(28)
+        tensors = [tensor("x.weight", (4, 64), 40, 0), tensor("x.scale", (1,), 0, 160)]
+        (tmp_path / "x.gguf").write_bytes(build(tensors, (), data))
+        weights = GGUFWeights(vkattn.GGUF(tmp_path / "x.gguf"), device)
+        if sentence:
+            with pytest.raises(vkattn.FileError, match=f"x.scale: {sentence}"):
+                weights.linear("x", 4, 64, bias=False)
+            continue
+        made = weights.linear("x", 4, 64, bias=False)
+        weights.finish(lambda name: False)
+        assert made.weight.dtype == "nvfp4" and made.weight.read_bytes() == blocks.tobytes()
+        np.testing.assert_array_equal(made.scale.read(), np.full(4, scale, np.float32))
+        with pytest.raises(vkattn.UnsupportedError, match="nvfp4 with a scale of its own"):
+            weights.matrix("x.weight", 4, 64)
+
+
 def test_repack_float8(rng):
     bits = f8_values(rng, 6, 128)
     for scales, block in ((np.float32([0.3]), None), (rng.uniform(1, 2, 6), None), (rng.uniform(1, 2, (3, 2)), (2, 64))):
@@ -379,7 +401,7 @@ def test_repack_float8(rng):
         vkattn.repack_float8(bits, np.float32([1]), format="f8_e3m4")
 
 
-@pytest.mark.parametrize("make", [fp8, nvfp4, nf4])
+@pytest.mark.parametrize("make", [fp8, nvfp4])
 def test_models(device, rng, tmp_path, monkeypatch, make):
     """A tiny model's logits are those of the formula's weights in double."""
     monkeypatch.setattr(tiny, "WIDTH", 128)

@@ -466,6 +466,22 @@ class GGUFWeights(Weights):
             )
         return np.ascontiguousarray(self.file.rows(name, first, count), np.float32)
 
+    def _matrix(
+        self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
+    ) -> Host:
+        """nvfp4 may have a scale of the tensor in one of its own."""
+        part = super()._matrix(name, rows, columns, transposed, product)
+        scale_name = f"{name[: -len('weight')]}scale"
+        if not isinstance(part, Blocks) or part.dtype != "nvfp4" or scale_name not in self.names:
+            return part
+        self._take(scale_name, (1,))
+        scale = self._floats(scale_name)
+        if not np.isfinite(scale).all() or not scale.all():
+            raise FileError(
+                f"{self.path}: {scale_name}: the scale is {float(scale[0]):g}, not a number other than 0"
+            )
+        return part._replace(scale=np.full(rows, scale[0], np.float32))
+
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
         kind = self.file.type(name).lower()
