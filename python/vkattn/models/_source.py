@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from typing import Any, Callable, Iterator, Sequence, Union
 
 import numpy as np
 
 from .._arrays import DTYPES, FLOATS, HostArray, host_array
-from .._config import Config, read_json_file, shown
+from .._config import Config, shown
 from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF, unsupported
 from .._int4 import Blocks
 from .._packed import Tensors
 from .._packings import packed_beside
-from .._safetensors import SafetensorsFile, _file_name, whole_or_index
+from ._folder import Progress, open_folder
 from ._graph import Linear
 from ._quantize import HEADS, encode, kind_of
 
 Host = Union[HostArray, Blocks]
-
-
-class Progress:
-    """A bar on stderr while weights are loaded, if that is a terminal."""
-
-    WIDTH = 40
-
-    def __init__(self, what: str, total: int) -> None:
-        self.what = what
-        self.total = max(total, 1)
-        self.done = 0
-        self.shown = -1
-        self.on = sys.stderr is not None and sys.stderr.isatty()
-
-    def add(self, size: int) -> None:
-        self.done += size
-        percent = min(100 * self.done // self.total, 100)
-        if self.on and percent != self.shown:
-            self.shown = percent
-            bar = "#" * (percent * self.WIDTH // 100)
-            sys.stderr.write(f"\r{self.what} [{bar:<{self.WIDTH}}] {percent:3} %")
-            sys.stderr.flush()
-
-    def close(self) -> None:
-        if self.on and self.shown >= 0:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
-        self.on = False
 
 
 class Weights:
@@ -323,7 +294,7 @@ class FolderWeights(Weights):
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype!r}")
         self.path = folder
         self.dtype = dtype
-        self._files = _open_folder(folder)
+        self._files = open_folder(folder)
         names = set(self._files)
         where = os.path.join(folder, "config.json")
         self._tensors = Tensors(folder, names, self._files.__getitem__)
@@ -413,33 +384,6 @@ class FolderWeights(Weights):
         self.left.discard(name)
         self.progress.add(self._size(name))
         return float(host_array(self._files[name].scalar(name), name, "f32").data[0])
-
-
-def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
-    """The file of each tensor."""
-    index = whole_or_index(folder)
-    if not index.endswith(".json"):
-        file = SafetensorsFile(index)
-        return {name: file for name in file.names}
-    places = read_json_file(index).get("weight_map")
-    if not isinstance(places, dict):
-        raise FileError(f"{index}: not a checkpoint's index: expected an object weight_map")
-    open_files: dict[str, SafetensorsFile] = {}
-    found = {}
-    for name, place in places.items():
-        place = _file_name(place, index)
-        if place not in open_files:
-            open_files[place] = SafetensorsFile(os.path.join(folder, place))
-        if name not in open_files[place].names:
-            raise FileError(f"{index}: {shown(place)} has no tensor {shown(name)}")
-        found[name] = open_files[place]
-    for file in open_files.values():
-        for name in file.names:
-            if name in file.aliases:
-                found.setdefault(name, file)
-            elif name not in found:
-                raise FileError(f"{index}: tensor {shown(name)} of {file.path} is not named")
-    return found
 
 
 class GGUFWeights(Weights):
