@@ -1,9 +1,11 @@
 """Models by the command, beside vkattn.models; its file is named by VKATTN_TOOL."""
 
 import os
+import struct
 import subprocess
 
 import models_oracle as tiny
+import numpy as np
 import pytest
 import test_models_gguf as gguf
 
@@ -46,10 +48,38 @@ def test_generate(device, path):
         vkattn.models.load(path, vkattn.models.Encoder, device=device)
 
 
+def test_text(device, tmp_path):
+    tokens = [*("<end>", "<begin>", "th", "the", "\u0120the", "\u0120"), *"abcdefghijklmnopqrstuvw"]
+    config, _ = gguf.made("llama")
+    config["vocab_size"] = len(tokens)
+    shapes = tiny.llama_shapes(config)
+    shapes |= {f"{x}.weight": (len(tokens), tiny.WIDTH) for x in ("model.embed_tokens", "lm_head")}
+    keys = gguf.keys_of(config, "llama")
+    kinds = struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), 3, 3, *[1] * (len(tokens) - 2))
+    keys |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
+    keys["tokenizer.ggml.tokens"] = gguf.texts("tokenizer.ggml.tokens", tokens)
+    merges = ["t h", "th e", "\u0120 the"]
+    keys["tokenizer.ggml.merges"] = gguf.texts("tokenizer.ggml.merges", merges)
+    keys["tokenizer.ggml.token_type"] = gguf.key("tokenizer.ggml.token_type", 9, kinds)
+    path = tmp_path / "text.gguf"
+    gguf.write(path, tiny.matrices(np.random.default_rng(3), shapes), keys)
+    common = [path, "--device", device.info.index, "--timeout", 3600]
+    ids = command("tokens", path, "the the cat").split()
+    assert ids == [*"34", *(str(tokens.index(x)) for x in "\u0120cat")]
+    end = keys["tokenizer.ggml.eos_token_id"]
+    found = command("generate", *common, "--ids", ",".join(ids), "--tokens", 20).split()
+    spelt = found[: found.index(str(end))] if str(end) in found else found
+    text = "".join(tokens[int(i)] for i in spelt if int(i) > 1).replace("\u0120", " ")
+    assert len(text) > 3
+    assert command("generate", *common, "the the cat", "--tokens", 20) == text + "\n"
+
+
 def test_refused(path):
     for words, said in (
-        (["generate"], "vkattn generate: expected one GGUF file, got 0"),
-        (["generate", path], "vkattn generate: --ids: expected, but not given"),
+        (["generate"], "vkattn generate: expected a GGUF file and a text, or --ids, got 0 words"),
+        (["generate", path], "vkattn generate: expected a GGUF file and a text, or --ids, got 1"),
+        (["generate", path, "x", "--ids", "1"], "a GGUF file alone, as --ids are given, got 2"),
+        (["generate", path, "x"], "tokenizer.ggml.model: expected gpt2 or llama; give --ids"),
         (["generate", path, "--ids", "1,x"], "numbers with commas between, got '1,x'"),
         (["generate", path, "--ids", tiny.LLAMA["vocab_size"]], "is not below"),
         (["embed", path, path, "--ids", "1"], "expected one folder or GGUF file, got 2"),

@@ -15,7 +15,7 @@ _vkattn() {
     _init_completion || return
     for ((i = 1; i < cword; i++)); do
         case $command:${words[i]} in
-        :devices | :run | :check | :bench | :tune | :generate | :embed | :version | :help) command=${words[i]} ;;
+        :devices | :run | :check | :bench | :tune | :generate | :embed | :tokens | :version | :help) command=${words[i]} ;;
         bench:layer | bench:attention | bench:matmul | bench:decode | bench:linear | bench:sweep) command="bench ${words[i]}" ;;
         esac
     done
@@ -116,9 +116,9 @@ _vkattn() {
 _vkattn_word() {
     case $command:$cur in
     :-*) _vkattn_words '--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help --version' ;;
-    :*) _vkattn_words 'devices run check bench tune generate embed version help' ;;
+    :*) _vkattn_words 'devices run check bench tune generate embed tokens version help' ;;
     bench:*) _vkattn_words 'layer attention matmul decode linear sweep' ;;
-    help:*) _vkattn_words 'devices run check bench tune generate embed version help man bash zsh fish' ;;
+    help:*) _vkattn_words 'devices run check bench tune generate embed tokens version help man bash zsh fish' ;;
     'devices':-*) _vkattn_words '--kernels --json --self-test --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'run':-*) _vkattn_words '--query --output --key --value --mask --kv-lengths --heads --kv-heads --causal --window --layout --dtype --weights --scores --path --html --tokens --count-nonfinite --device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile --help' ;;
     'run':*) _filedir safetensors ;;

@@ -18,6 +18,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from bench' -a sweep -d 'times att
 complete -c vkattn -n __fish_use_subcommand -a tune -d 'measures which kernels are the fastest on this device'
 complete -c vkattn -n __fish_use_subcommand -a generate -d 'continues a prompt by a Llama'
 complete -c vkattn -n __fish_use_subcommand -a embed -d 'makes vectors of texts by a BERT'
+complete -c vkattn -n __fish_use_subcommand -a tokens -d 'prints the ids of the tokens of texts'
 complete -c vkattn -n __fish_use_subcommand -a version -d 'prints the version'
 complete -c vkattn -n __fish_use_subcommand -a help -d 'explains a command'
 complete -c vkattn -n __fish_use_subcommand -a bench -d 'times a recorded operation'
@@ -128,7 +129,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcom
 complete -c vkattn -n '__fish_seen_subcommand_from tune' -l output -r -F -d 'Receives the tuning profile, else the user\'s cache folder does'
 complete -c vkattn -n '__fish_seen_subcommand_from tune' -l dtype -x -a 'f32 f16 bf16' -d 'Measures this storage type alone'
 complete -c vkattn -n '__fish_seen_subcommand_from tune' -l quick -d 'Measures small problems only, to see that tuning works'
-complete -c vkattn -n '__fish_seen_subcommand_from generate' -l ids -x -d 'The ids of the tokens of the prompt'
+complete -c vkattn -n '__fish_seen_subcommand_from generate' -l ids -x -d 'The ids of the tokens of the prompt, in place of a text'
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -l tokens -x -d 'How many tokens follow, 64 if not given'
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -l temperature -x -d 'Draws each token'
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -l seed -x -d 'The seed of what is drawn, 0 if not given'
@@ -139,6 +140,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from embed' -l pooling -x -a 'file
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -l plain -d 'Leaves the length of the vectors as it is'
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -l output -r -F -d 'Receives [texts][width], instead of standard output'
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -F
+complete -c vkattn -n '__fish_seen_subcommand_from tokens' -F
 complete -c vkattn -l device -x -a '(__vkattn_devices)' -d 'The device by its index in \'vkattn devices\', or by a part of its name in any case'
 complete -c vkattn -l validate -d 'Enables the Khronos validation layer'
 complete -c vkattn -l limits -x -d 'The largest binding and the largest allocation in bytes'

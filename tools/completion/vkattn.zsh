@@ -18,6 +18,7 @@ _vkattn() {
         'tune:measures which kernels are the fastest on this device'
         'generate:continues a prompt by a Llama'
         'embed:makes vectors of texts by a BERT'
+        'tokens:prints the ids of the tokens of texts'
         'version:prints the version'
         'help:explains a command'
         'bench:times a recorded operation'
@@ -43,7 +44,7 @@ _vkattn() {
     )
     for ((i = 2; i < CURRENT; i++)); do
         case $command:${words[i]} in
-        :devices|:run|:check|:bench|:tune|:generate|:embed|:version|:help) command=${words[i]} ;;
+        :devices|:run|:check|:bench|:tune|:generate|:embed|:tokens|:version|:help) command=${words[i]} ;;
         bench:layer|bench:attention|bench:matmul|bench:decode|bench:linear|bench:sweep) command="bench ${words[i]}" ;;
         esac
     done
@@ -198,7 +199,7 @@ _vkattn() {
         _arguments $device $options '*: : ' ;;
     'generate')
         options=(
-        '--ids[The ids of the tokens of the prompt]:ids: '
+        '--ids[The ids of the tokens of the prompt, in place of a text]:ids: '
         '--tokens[How many tokens follow, 64 if not given]:tokens: '
         '--temperature[Draws each token]:temperature: '
         '--seed[The seed of what is drawn, 0 if not given]:seed: '

@@ -9,6 +9,7 @@ int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_tokens(int argc, char **argv);
 int cmd_embed(int argc, char **argv);
 
 #endif

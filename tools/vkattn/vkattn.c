@@ -15,9 +15,9 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"devices", cmd_devices}, {"run", cmd_run},   {"check", cmd_check},
-    {"bench", cmd_bench},     {"tune", cmd_tune}, {"generate", cmd_generate},
-    {"embed", cmd_embed},
+    {"devices", cmd_devices}, {"run", cmd_run},       {"check", cmd_check},
+    {"bench", cmd_bench},     {"tune", cmd_tune},     {"generate", cmd_generate},
+    {"embed", cmd_embed},     {"tokens", cmd_tokens},
 };
 
 static int show_version(void)

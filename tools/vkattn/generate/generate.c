@@ -7,6 +7,7 @@
 #include "common/files.h"
 #include "common/output.h"
 #include "vkattn/commands.h"
+#include "vkattn/text/text.h"
 
 #include "core/os.h"
 
@@ -17,7 +18,7 @@
 #define DEFAULT_TOKENS 64
 
 struct options {
-    const char *model, *ids;
+    const char *model, *ids, *prompt_text; /* ids or a text */
     uint32_t count, seed;
     double temperature; /* 0: the most likely id each time */
     int kv;
@@ -64,19 +65,28 @@ static bool read_options(int argc, char **argv, struct options *o)
     int first;
     if (!options_parse(argc, argv, specs, &first))
         return false;
-    if (argc - first != 1) {
-        tool_error("expected one GGUF file, got %d", argc - first);
+    if (argc - first != (o->ids ? 1 : 2)) {
+        tool_error("expected a GGUF file %s, got %d words",
+                   o->ids ? "alone, as --ids are given" : "and a text, or --ids", argc - first);
         return false;
     }
     o->model = argv[first];
-    if (!o->ids)
-        tool_error("--ids: expected, but not given");
-    return o->ids && parse_ids(o);
+    o->prompt_text = o->ids ? NULL : argv[first + 1];
+    return !o->ids || parse_ids(o);
 }
 
-static enum vka_status generate(struct session *s, const struct options *o, char *why)
+static void print_token(const struct text *text, int32_t id)
+{
+    char bytes[1024];
+    fwrite(bytes, 1, text_decode(text, id, bytes, sizeof bytes), stdout);
+}
+
+/* text NULL: prints ids. */
+static enum vka_status generate(struct session *s, const struct options *o, const struct text *text,
+                                char *why)
 {
     int32_t id;
+    uint32_t made = 0;
     double begin = 1e-3 * os_now_ms();
     enum vka_status status = session_begin(s, o->prompt, &id);
     double prompt = 1e-3 * os_now_ms();
@@ -88,28 +98,55 @@ static enum vka_status generate(struct session *s, const struct options *o, char
                      "the logits of id %u are all NaN or -inf: there is none to take", i);
             status = VKA_INVALID;
         }
-        if (status == VKA_OK)
+        if (status == VKA_OK && text && text_ends(text, id))
+            break;
+        made++;
+        if (status == VKA_OK && text)
+            print_token(text, id);
+        else if (status == VKA_OK)
             printf("%s%d", i ? " " : "", (int)id);
         fflush(stdout);
     }
     printf("\n");
     double end = 1e-3 * os_now_ms();
-    if (status == VKA_OK && o->count > 1)
+    if (status == VKA_OK && made > 1)
         fprintf(stderr, "prompt of %u: %.1f tokens/s; then %.1f tokens/s\n", o->n_prompt,
-                o->n_prompt / (prompt - begin), (o->count - 1) / (end - prompt));
+                o->n_prompt / (prompt - begin), (made - 1) / (end - prompt));
     return status;
 }
 
-static enum tool_exit run(const struct options *o)
+/* The tokenizer of the model, where a text is given, and the ids of it. */
+static enum vka_status read_text(struct options *o, struct vka_gguf **file, struct text **text,
+                                 char *why)
+{
+    if (!o->prompt_text)
+        return VKA_OK;
+    enum vka_status status = vka_gguf_open(o->model, why, file);
+    if (status == VKA_OK)
+        status = text_open(*file, o->model, text, why);
+    if (status == VKA_OK)
+        status = text_encode(*text, o->prompt_text, &o->prompt, &o->n_prompt, why);
+    if (status == VKA_OK && !o->n_prompt) {
+        snprintf(why, VKA_IO_ERROR_SIZE, "expected a text of one or more tokens");
+        status = VKA_INVALID;
+    }
+    return status;
+}
+
+static enum tool_exit run(struct options *o)
 {
     struct tool_device d = {0};
     struct llama llama = {0};
     struct session s = {0};
+    struct vka_gguf *file = NULL;
+    struct text *text = NULL;
     char why[VKA_IO_ERROR_SIZE] = "";
     enum tool_exit code = tool_device_open(&o->device, &d);
     if (code != TOOL_OK)
         return tool_device_close(&d, code);
-    enum vka_status status = llama_load(d.device, o->model, &llama, why);
+    enum vka_status status = read_text(o, &file, &text, why);
+    if (status == VKA_OK)
+        status = llama_load(d.device, o->model, &llama, why);
     for (uint32_t i = 0; status == VKA_OK && i < o->n_prompt; i++)
         if ((uint32_t)o->prompt[i] >= llama.n_token) {
             snprintf(why, sizeof why, "--ids: %d is not below %u, the tokens of the model",
@@ -127,8 +164,10 @@ static enum tool_exit run(const struct options *o)
                                                        .seed = o->seed},
                                 &s);
     if (status == VKA_OK)
-        status = generate(&s, o, why);
+        status = generate(&s, o, text, why);
     code = tool_device_result(&d, status, why);
+    text_close(&text);
+    vka_gguf_close(&file);
     session_free(&s);
     llama_free(&llama);
     return tool_device_close(&d, code);

@@ -182,7 +182,7 @@ static const struct manual_option tune_options[] = {
 };
 
 static const struct manual_option generate_options[] = {
-    {"ids", "ID,ID,...", "The ids of the tokens of the prompt.", 0, true},
+    {"ids", "ID,ID,...", "The ids of the tokens of the prompt, in place of a text.", 0, false},
     {"tokens", "N", "How many tokens follow, 64 if not given.", 0, false},
     {"temperature", "T", "Draws each token. Without it the most likely one is taken.", 0, false},
     {"seed", "N", "The seed of what is drawn, 0 if not given.", 0, false},
@@ -234,14 +234,19 @@ const struct manual_command manual_commands[] = {
      "in "
      "the user's cache folder.",
      0, true, tune_options, NULL},
-    {"generate", "MODEL.gguf", "continues a prompt by a Llama",
-     "Prints the ids of the tokens that follow. The weights stay as they are in the file.",
+    {"generate", "MODEL.gguf [TEXT]", "continues a prompt by a Llama",
+     "Prints the text that follows, up to its end, or after --ids the ids of the tokens. The "
+     "weights stay "
+     "as they are in the file. Its tokenizer has to be byte-level BPE or SentencePiece.",
      MANUAL_MODEL, true, generate_options, NULL},
     {"embed", "MODEL", "makes vectors of texts by a BERT",
      "MODEL is a folder with config.json and model.safetensors, or a GGUF file, whose weights stay "
      "as "
      "they are. Prints a line of numbers for each text.",
      MANUAL_MODEL, true, embed_options, NULL},
+    {"tokens", "MODEL.gguf TEXT...", "prints the ids of the tokens of texts",
+     "A line for each text. The tokenizer has to be byte-level BPE or SentencePiece.", MANUAL_MODEL,
+     false, none, NULL},
     {"version", "", "prints the version", "", 0, false, none, NULL},
     {"help", "[COMMAND | man | bash | zsh | fish]", "explains a command",
      "Without a word it lists the commands. man prints the manual page, bash, zsh and fish the "

@@ -1,0 +1,60 @@
+/* The tokens of a GGUF file: their bytes, types and ids, and which two make a third.
+ * SPDX-License-Identifier: MIT */
+#ifndef TEXT_VOCABULARY_H
+#define TEXT_VOCABULARY_H
+
+#include <vkattn/vkattn_io.h>
+
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+};
+
+struct token {
+    const char *text; /* in the mapped file, no 0 at the end */
+    uint32_t size;    /* bytes */
+    uint8_t type;
+};
+
+/* Two neighbours that become one. */
+struct merge {
+    int32_t left, right, made;
+    uint32_t rank; /* the lowest goes first */
+};
+
+struct vocabulary {
+    struct token *tokens; /* [n] */
+    uint32_t n;
+    int32_t *slots; /* [n_slot], a power of two: ids by a hash of their bytes, -1: none */
+    uint32_t n_slot;
+    struct merge
+        *merges; /* [n_merge_slot], a power of two, by a hash of left and right; left -1: none */
+    uint32_t n_merge_slot;
+};
+
+/* Reads tokens and types; vocabulary_free accepts what a failure left. */
+enum vka_status vocabulary_read(const struct vka_gguf *file, const char *path, struct vocabulary *v,
+                                char *why);
+void vocabulary_free(struct vocabulary *v);
+
+/* The id of the token with these bytes; -1: none. */
+int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t size);
+
+/* The merges that the file lists, or those that scores give: every pair of tokens that is one. */
+enum vka_status vocabulary_merges(const struct vka_gguf *file, const char *path,
+                                  struct vocabulary *v, char *why);
+enum vka_status vocabulary_scores(const struct vka_gguf *file, const char *path,
+                                  struct vocabulary *v, char *why);
+
+/* The merge of two ids; NULL: none. */
+const struct merge *vocabulary_merge(const struct vocabulary *v, int32_t left, int32_t right);
+
+/* Merges n ids in place, the lowest rank and of equal ones the leftmost first; returns how many are
+ * left. ranks: room for n numbers. */
+size_t vocabulary_join(const struct vocabulary *v, int32_t *ids, uint32_t *ranks, size_t n);
+
+#endif
