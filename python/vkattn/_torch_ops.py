@@ -10,7 +10,8 @@ from typing import Any, Callable
 
 import torch
 
-from ._arrays import host_array
+from . import _torch_kept
+from ._arrays import HostArray, host_array
 from ._attention import attention as host_attention
 from ._attention import upload
 from ._device import Device, Tensor, device_of
@@ -22,6 +23,7 @@ from ._plan import Plan
 if not hasattr(torch.library, "register_vmap"):
     raise ImportError(f"vkattn.torch needs PyTorch 2.5 or later, and this is {torch.__version__}")
 
+drop = _torch_kept.drop
 NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 LEARNT = ("mask", "sink", "q_norm", "k_norm")  # options that can have a gradient
 PROJECTIONS = ("query", "key", "value", "output")
@@ -56,8 +58,19 @@ _OPTION_SCHEMA = ", ".join(
 )
 
 
+def _host(tensor: torch.Tensor, what: str) -> HostArray:
+    return host_array(tensor.detach(), what, NAMES[tensor.dtype])
+
+
 def _upload(device: Device, tensor: torch.Tensor, what: str) -> Tensor:
-    return upload(device, host_array(tensor.detach(), what, NAMES[tensor.dtype]))
+    kept = _torch_kept.find(device, tensor, lambda copy: copy._write(_host(tensor, what)))
+    return kept or upload(device, _host(tensor, what))
+
+
+def keep(key: str, tensor: torch.Tensor, what: str) -> Any:
+    """Keeps a copy on the device until `_torch_kept.drop` of what is returned."""
+    device = device_of(key)
+    return _torch_kept.keep(device, tensor, upload(device, _host(tensor, what)))
 
 
 def _download(tensor: Tensor, like: torch.Tensor) -> torch.Tensor:

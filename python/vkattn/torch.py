@@ -32,7 +32,7 @@ from ._options import AttentionOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["MultiheadAttention", "attention", "attention_weights", "linear", "sdpa"]
+__all__ = ["MultiheadAttention", "attention", "attention_weights", "kept", "linear", "sdpa"]
 
 
 def _check(tensor: torch.Tensor, what: str) -> None:
@@ -219,6 +219,31 @@ def _taken(q: Any, k: Any, v: Any, mask: Any, causal: Any, gqa: bool) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:  # vmap and its kin
         return False
     return mask is None or (mask.dtype in (torch.bool, q.dtype) and not causal)
+
+
+@contextlib.contextmanager
+def kept(*tensors: torch.Tensor, device: Place = None) -> Iterator[None]:
+    """Keeps tensors on the device until the end of the block, such as the keys and values of a text
+    that each step of a decoder attends to, or a weight: calls of this module that are given one of
+    them, or the same elements with other axes of 1, copy nothing of it to the device.
+
+    One that PyTorch writes to meanwhile is copied again by the next call. What writes to its memory
+    without PyTorch's knowledge, through a numpy array or .data, is not seen. Under torch.autocast
+    another type is another tensor, which is not kept.
+    """
+    held = []
+    try:
+        for i, tensor in enumerate(tensors):
+            _check(tensor, f"tensors[{i}]")
+            if tensor.is_inference():
+                cure = "make it outside of torch.inference_mode, or clone it there"
+                raise InvalidError(f"tensors[{i}]: of inference mode, whose writes no one counts: {cure}")
+            if tensor.numel():
+                held.append(ops.keep(_key(device), tensor, f"tensors[{i}]"))
+        yield
+    finally:
+        for key in held:
+            ops.drop(key)
 
 
 @contextlib.contextmanager

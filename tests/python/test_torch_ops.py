@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vkattn
+from vkattn._abi import lib
 
 try:
     import torch
@@ -365,3 +366,58 @@ def test_sdpa_in_a_model(device, counted):
             for a, b in zip(gradients(function), want):
                 close(a, b, 1e-4)
             assert counted or function is not model
+
+
+# ---- Kept on the device -------------------------------------------------------------------------
+
+
+@needs_torch
+def test_kept(device, monkeypatch):
+    """Bytes that calls copy to the device; results are those of tensors that are not kept."""
+    copied, write = [], lib.vka_tensor_write
+
+    def count(tensor, data, size):
+        copied.append(int(size))
+        return write(tensor, data, size)
+
+    monkeypatch.setitem(lib.__dict__, "vka_tensor_write", count)
+    q, k, v = draw(1, 2, 3, 16), draw(1, 2, 40, 16), draw(1, 2, 40, 16)
+    attend = lambda k, v, q=q: vt.attention(q, k, v, device=device)  # noqa: E731
+    plain = attend(k, v)
+    assert sorted(copied) == [4 * q.numel(), 4 * k.numel(), 4 * v.numel()]
+    with vt.kept(k, v, device=device):
+        copied.clear()
+        for _ in range(2):
+            assert torch.equal(attend(k, v), plain) and copied == [4 * q.numel()]
+            copied.clear()
+        assert torch.equal(attend(k[0], v[0], q[0])[None], plain) and copied == [4 * q.numel()]
+        with vt.kept(k, device=device):
+            copied.clear()
+            assert torch.equal(attend(k, v), plain) and copied == [4 * q.numel()]
+        copied.clear()
+        assert torch.equal(attend(k[:, :, :20], v[:, :, :20]), attend(k[:, :, :20] + 0, v[:, :, :20] + 0))
+        assert len(copied) == 6  # of other elements
+        copied.clear()
+        k.mul_(-1)
+        flipped = attend(k, v)
+        assert sorted(copied) == [4 * q.numel(), 4 * k.numel()] and not torch.equal(flipped, plain)
+        copied.clear()
+        assert torch.equal(attend(k, v), flipped) and copied == [4 * q.numel()]
+        leaf = v.clone().requires_grad_()
+        with vt.kept(leaf, device=device):
+            attend(k, leaf).sum().backward()
+        other = v.clone().requires_grad_()
+        attend(k, other).sum().backward()
+        assert torch.equal(leaf.grad, other.grad)
+    assert torch.equal(attend(k, v), flipped)
+    copied.clear()
+    attend(k, v)
+    assert len(copied) == 3
+    with torch.inference_mode():
+        inner = draw(1, 2, 40, 16)
+    with pytest.raises(vkattn.InvalidError, match=r"tensors\[1\]: of inference mode"):
+        with vt.kept(k, inner, device=device):
+            raise AssertionError("nothing runs")
+    copied.clear()
+    attend(k, v)
+    assert len(copied) == 3  # nothing was left
