@@ -50,7 +50,7 @@ ROPE = {
     "frequencies": "float[]",
     "attention_factor": "float",
 }
-_OPTIONS = (*TENSORS, *PLAIN, *(f"rope_{name}" for name in ROPE))
+OPTIONS = (*TENSORS, *PLAIN, *(f"rope_{name}" for name in ROPE))
 _OPTION_SCHEMA = ", ".join(
     [f"Tensor? {name}" for name in TENSORS]
     + [f"{kind}? {name}" for name, kind in PLAIN.items()]
@@ -98,7 +98,7 @@ def _given(names: Any, values: Any) -> dict[str, Any]:
 
 def _options(values: Any) -> dict[str, Any]:
     """As `Plan.attention` takes them."""
-    options = _given(_OPTIONS, values)
+    options = _given(OPTIONS, values)
     rope = {name: options.pop(f"rope_{name}") for name in ROPE if f"rope_{name}" in options}
     if rope:
         options["rope"] = Rope(**rope)
@@ -159,7 +159,7 @@ def _keep_attention(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _learnt(operands: Any) -> dict[str, Any]:
     """q, k, v and the options that can have a gradient, of the operands."""
-    named = dict(zip(("q", "k", "v", *_OPTIONS), operands))
+    named = dict(zip(("q", "k", "v", *OPTIONS), operands))
     return {name: named[name] for name in ("q", "k", "v", *LEARNT)}
 
 

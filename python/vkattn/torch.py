@@ -8,11 +8,18 @@
     with vkattn.torch.sdpa():       # models that call F.scaled_dot_product_attention
         y = model(x)
 
+    with vkattn.torch.kept(k, v):   # on the device between calls
+        y = [vkattn.torch.attention(q, k, v) for q in queries]
+
+    torch.nn.attention.activate_flash_attention_impl("vkattn")  # from PyTorch 2.10 on
+
+The last line reaches PyTorch's own function by any name, on the default device, where PyTorch would
+run its fused kernel for the CPU.
 float32, float16 and bfloat16; gradients have the types of what they belong to, and the same bits in
 each run. `MultiheadAttention` stands in for PyTorch's module of that name, its weights included.
 All are custom operators of PyTorch (2.5 or later): torch.compile(fullgraph=True) and torch.export
 keep them, forward and backward; under torch.autocast they take its type. device: a `vkattn.Device`,
-or a part of a device's name. torch.compile leaves vkattn's functions on arrays out of its graphs.
+an index or a part of a device's name. torch.compile leaves vkattn's functions on arrays out of its graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +28,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Union
 
 import torch
+import torch.nn.attention
 
+from . import _torch_flash
 from . import _torch_ops as ops
 from ._device import Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["MultiheadAttention", "attention", "attention_weights", "kept", "linear", "sdpa"]
+
+_torch_flash.register()
 
 
 def _check(tensor: torch.Tensor, what: str) -> None:

@@ -117,7 +117,7 @@ def test_words_of_sentences(device):
         assert found is not None or function in NO_METHOD, function
 
 
-# Of Python, `add` and `multiply` are one function of C; the backward of a rotary embedding is `rotary`.
+# `add` and `multiply` of Python are one function of C; the backward of a rotary embedding is `rotary`.
 NO_METHOD = (
     *("vka_plan_add_binary", "vka_plan_add_binary_backward", "vka_plan_add_rotary_backward"),
 )

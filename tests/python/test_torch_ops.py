@@ -3,6 +3,7 @@ and in place of F.scaled_dot_product_attention. Without PyTorch, the parts that 
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import warnings
@@ -421,3 +422,60 @@ def test_kept(device, monkeypatch):
     copied.clear()
     attend(k, v)
     assert len(copied) == 3  # nothing was left
+
+
+@needs_torch
+def test_flash_attention_impl(device, monkeypatch):
+    """Calls of PyTorch's own function that reach the device, by the name that the registry has."""
+    registry = torch.nn.attention
+    if not hasattr(registry, "register_flash_attention_impl"):
+        pytest.skip("THIS PyTorch HAS NO register_flash_attention_impl: NOTHING WAS PUT IN ITS PLACE")
+    ran, submit = [], lib.vka_plan_submit
+    monkeypatch.setitem(lib.__dict__, "vka_plan_submit", lambda *x: ran.append(1) or submit(*x))
+    mask = torch.zeros(1, 1, 5, 7).masked_fill(draw(1, 1, 5, 7) > 0.5, -torch.inf)
+    cases = [({}, torch.float32), ({"is_causal": True}, torch.float32)]
+    cases += [({"attn_mask": mask, "scale": 0.3}, torch.float32), ({"is_causal": True}, torch.double)]
+
+    def all_of(options, dtype):
+        given = [x.to(dtype).requires_grad_() for x in (draw(1, 2, 5, 16), *draw(2, 1, 2, 7, 16))]
+        out = F.scaled_dot_product_attention(*given, **options)
+        out.square().sum().backward()
+        return [out.detach(), *(x.grad for x in given)]
+
+    want = [all_of(*case) for case in cases]
+    assert not ran
+    registry.activate_flash_attention_impl("vkattn")
+    try:
+        assert registry.current_flash_attention_impl() == "vkattn"
+        for case, expected in zip(cases, want):
+            ran.clear()
+            for found, judge in zip(all_of(*case), expected):
+                close(found, judge)
+            assert len(ran) == (2 if case[1] == torch.float32 else 0)
+    finally:
+        registry.restore_flash_attention_impl()
+    ran.clear()
+    assert torch.equal(all_of(*cases[0])[0], want[0][0]) and not ran
+
+
+@needs_torch
+def test_inductor(device, request):
+    """The default backend, whose kernels around the operator a C++ compiler makes: 10 s of it."""
+    if not request.config.getoption("--families"):
+        pytest.skip("INDUCTOR RUNS WITH --families")
+    if not shutil.which("g++"):
+        pytest.skip("NO C++ COMPILER: INDUCTOR WAS NOT TRIED")
+
+    def function(q, k, v):
+        return vt.attention(q * 2, k, v + 1, causal=True, device=device).relu() * 3
+
+    def all_of(function):
+        given = [draw(1, 2, 5, 16), *draw(2, 1, 2, 7, 16)]
+        given = [x.requires_grad_() for x in given]
+        out = function(*given)
+        out.sum().backward()
+        return [out.detach(), *(x.grad for x in given)]
+
+    compiled = torch.compile(function, fullgraph=True)
+    for found, judge in zip(all_of(compiled), all_of(function)):
+        assert torch.equal(found, judge)

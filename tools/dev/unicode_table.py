@@ -44,7 +44,7 @@ def main():
         or unicodedata.combining(chr(c)) != 0
         or unicodedata.normalize("NFC", chr(c)) != chr(c),
     }
-    print(f"/* Of Unicode {unicodedata.unidata_version}, made by tools/dev/unicode_table.py. */")
+    print(f"/* Classes of Unicode {unicodedata.unidata_version}, made by tools/dev/unicode_table.py. */")
     for name, fits in classes.items():
         items = [f"R(0x{a:x}, 0x{b:x})" for a, b in ranges(fits)]
         print(f"#ifdef {name}")
