@@ -2,7 +2,10 @@
 #include "commands.h"
 #include "common/nearest.h"
 #include "common/options.h"
-#include "manual/manual.h"
+#include "manual/completion.h"
+#include "manual/help.h"
+#include "manual/man.h"
+#include "manual/table.h"
 
 #include "core/os.h"
 
@@ -26,6 +29,22 @@ static int show_version(void)
     return TOOL_OK;
 }
 
+/* A page that is made of the table. False: none has this name. */
+static bool print_page(const char *word)
+{
+    static const struct {
+        const char *name;
+        void (*print)(void);
+    } pages[] = {
+        {"man", manual_man}, {"bash", manual_bash}, {"zsh", manual_zsh}, {"fish", manual_fish}};
+    for (size_t i = 0; i < COUNTOF(pages); i++)
+        if (!strcmp(pages[i].name, word)) {
+            pages[i].print();
+            return true;
+        }
+    return false;
+}
+
 /* vkattn help WORD...: a command of one or two words, or a page. */
 static int show_help(int n, char **words)
 {
@@ -35,7 +54,7 @@ static int show_help(int n, char **words)
         manual_help();
         return TOOL_OK;
     }
-    if (n == 1 && manual_print(words[0]))
+    if (n == 1 && print_page(words[0]))
         return TOOL_OK;
     const struct manual_command *command = n == 1 ? manual_find(words[0]) : NULL;
     if (command && !command->device)

@@ -4,7 +4,8 @@
 
 #include "common/nearest.h"
 #include "vkattn/commands.h"
-#include "vkattn/manual/manual.h"
+#include "vkattn/manual/help.h"
+#include "vkattn/manual/table.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* Completions of bash, zsh and fish. SPDX-License-Identifier: MIT */
-#include "manual.h"
+#include "completion.h"
+#include "table.h"
 
 #include <stdio.h>
 #include <string.h>

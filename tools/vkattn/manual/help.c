@@ -1,41 +1,12 @@
-/* Help on a terminal, and what all that is made of the table shares. SPDX-License-Identifier: MIT */
-#include "manual.h"
+/* Help on a terminal. SPDX-License-Identifier: MIT */
+#include "help.h"
+#include "table.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define WIDTH 96
 #define COLUMN 26 /* where the texts of options begin */
-
-const struct manual_command *manual_find(const char *name)
-{
-    for (const struct manual_command *c = manual_commands; c->name; c++)
-        if (!strcmp(c->name, name))
-            return c;
-    return NULL;
-}
-
-void manual_each(const struct manual_command *command,
-                 void (*visit)(const struct manual_option *option, void *user), void *user)
-{
-    const struct manual_option *lists[] = {command->options, command->more,
-                                           command->device ? manual_device_options : NULL};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (const struct manual_option *o = lists[i]; o && o->name; o++)
-            visit(o, user);
-}
-
-void manual_words(const struct manual_option *option,
-                  void (*visit)(const char *word, int length, void *user), void *user)
-{
-    for (int i = 0; option->completed == MANUAL_WEIGHTS && option_weights[i]; i++)
-        visit(option_weights[i], (int)strlen(option_weights[i]), user);
-    const char *at = option->value;
-    if (!at || option->completed != MANUAL_OTHER || !strchr(at, '|'))
-        return;
-    for (size_t length; length = strcspn(at, "|"), *at; at += length + (at[length] == '|'))
-        visit(at, (int)length, user);
-}
 
 /* Prints text from column `at` on, in lines that begin at column `indent`. */
 static void print_wrapped(const char *text, int indent, int at)
@@ -157,19 +128,4 @@ bool manual_command_help(const char *name, const struct option_spec *specs)
     if (command->device)
         print_list(manual_device_options, "Options of every command that uses a device:");
     return true;
-}
-
-bool manual_print(const char *word)
-{
-    static const struct {
-        const char *name;
-        void (*print)(void);
-    } pages[] = {
-        {"man", manual_man}, {"bash", manual_bash}, {"zsh", manual_zsh}, {"fish", manual_fish}};
-    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
-        if (!strcmp(pages[i].name, word)) {
-            pages[i].print();
-            return true;
-        }
-    return false;
 }

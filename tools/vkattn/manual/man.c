@@ -1,5 +1,6 @@
 /* The manual page, in mdoc. SPDX-License-Identifier: MIT */
-#include "manual.h"
+#include "man.h"
+#include "table.h"
 
 #include <stdio.h>
 #include <string.h>

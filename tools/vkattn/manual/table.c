@@ -1,5 +1,7 @@
 /* The table of commands and options. SPDX-License-Identifier: MIT */
-#include "manual.h"
+#include "table.h"
+
+#include <string.h>
 
 const struct manual_option manual_device_options[] = {
     {"device", "INDEX|NAME",
@@ -254,3 +256,33 @@ const struct manual_command manual_commands[] = {
      0, false, none, NULL},
     {0},
 };
+
+const struct manual_command *manual_find(const char *name)
+{
+    for (const struct manual_command *c = manual_commands; c->name; c++)
+        if (!strcmp(c->name, name))
+            return c;
+    return NULL;
+}
+
+void manual_each(const struct manual_command *command,
+                 void (*visit)(const struct manual_option *option, void *user), void *user)
+{
+    const struct manual_option *lists[] = {command->options, command->more,
+                                           command->device ? manual_device_options : NULL};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (const struct manual_option *o = lists[i]; o && o->name; o++)
+            visit(o, user);
+}
+
+void manual_words(const struct manual_option *option,
+                  void (*visit)(const char *word, int length, void *user), void *user)
+{
+    for (int i = 0; option->completed == MANUAL_WEIGHTS && option_weights[i]; i++)
+        visit(option_weights[i], (int)strlen(option_weights[i]), user);
+    const char *at = option->value;
+    if (!at || option->completed != MANUAL_OTHER || !strchr(at, '|'))
+        return;
+    for (size_t length; length = strcspn(at, "|"), *at; at += length + (at[length] == '|'))
+        visit(at, (int)length, user);
+}

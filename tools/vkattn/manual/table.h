@@ -1,7 +1,7 @@
 /* What vkattn says of its commands: one table, of which help, the manual page and the completions of
  * three shells are made. SPDX-License-Identifier: MIT */
-#ifndef TOOLS_MANUAL_H
-#define TOOLS_MANUAL_H
+#ifndef MANUAL_TABLE_H
+#define MANUAL_TABLE_H
 
 #include "common/options.h"
 
@@ -38,26 +38,12 @@ struct manual_command {
 extern const struct manual_command manual_commands[];
 extern const struct manual_option manual_device_options[];
 
-/* Moves the options of a device that stand before the word of a command, argv[1] and on, behind it. */
-void global_options_behind(int argc, char **argv);
-
 /* The command with this name; NULL: none. */
 const struct manual_command *manual_find(const char *name);
 
 /* Calls visit for every option of a command: its own, then those of a device. */
 void manual_each(const struct manual_command *command,
                  void (*visit)(const struct manual_option *option, void *user), void *user);
-
-/* Prints to stdout all commands, or one with its options, or what the word names: "man", "bash",
- * "zsh", "fish". manual_command_help returns false, and prints why, where the options that the command
- * parses are not those of the table. */
-void manual_help(void);
-bool manual_command_help(const char *name, const struct option_spec *specs);
-bool manual_print(const char *word);
-void manual_man(void);
-void manual_bash(void);
-void manual_zsh(void);
-void manual_fish(void);
 
 /* The types of weights, where an option takes all of them, or what stands in its value between bars:
  * calls visit for each word. */
