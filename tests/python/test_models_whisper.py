@@ -1,5 +1,6 @@
 """Whisper with random weights against double, and against transformers where that is installed."""
 
+import json
 import warnings
 
 import models_oracle as tiny
@@ -9,6 +10,7 @@ import pytest
 
 import vkattn
 import vkattn.models
+from vkattn.models._mel import filters, log_mel
 
 IDS = [5, 17, 3, 95, 0, 44, 44, 8, 31, 62, 9, 13]
 
@@ -124,6 +126,15 @@ def test_calls(whisper, mel):
     for wrong in (mel[0, :, :-1], mel[0, :-1], mel[0, 0], mel[None], mel[:0]):
         with pytest.raises(vkattn.InvalidError, match="mel: expected"):
             model.encode(wrong)
+    for call, sentence in (
+        (lambda: model.generate_batch(mel, IDS[:2], timestamps=True), "its no_timestamps_token"),
+        (lambda: model.generate_batch(mel, IDS, at_once=0), "at_once: expected"),
+        (lambda: iter(model.mel(np.zeros((2, 5)))), r"samples of one channel, got \[2, 5\]"),
+        (lambda: iter(model.mel(np.zeros(2 * tiny.SOURCE * 160 + 1))), "sound: expected 1 to"),
+        (lambda: iter(model.mel([0.5, np.nan])), "sound: expected finite samples"),
+    ):
+        with pytest.raises(vkattn.InvalidError, match=sentence):
+            next(call())
     with pytest.raises(vkattn.InvalidError, match="one sound, got 3"):
         next(model.generate(mel, IDS))
     with pytest.raises(vkattn.InvalidError, match="96 ids, got 96"):
@@ -132,3 +143,104 @@ def test_calls(whisper, mel):
         next(model.generate(mel[0], IDS, 30))
     with pytest.raises(TypeError, match="expected ids"):
         next(model.generate(mel[0], "a text"))
+
+
+# What generate of transformers gives, by its rules for suppressed ids and times: ids of each sound.
+RULES = {"suppress_tokens": [8, 19, 20], "begin_suppress_tokens": [42], "eos_token_id": 35}
+TIMES = {**RULES, "no_timestamps_token_id": 40, "max_initial_timestamp_index": 9}
+PROMPT, COUNT = [5, 17], 24
+SAID = {  # of the first sound
+    False: [64, 64, 45, 45, 42, 42, 42, *[64] * 12, *[45] * 5],
+    True: [50, 12, 12, 12, 64, 64, 12, 12, 76, 76, 0, 89, 89, *[17] * 11],
+}
+
+
+def ruled(whisper, device, tmp_path, rules):
+    """The same model with a generation_config.json."""
+    folder = tiny.write_folder(tmp_path, tiny.WHISPER, whisper[1])
+    (folder / "generation_config.json").write_text(json.dumps(rules))
+    return load(folder, device)
+
+
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_rules(whisper, device, mel, tmp_path, timestamps):
+    """Several sounds give what each gives alone, and what its logits and the rules say."""
+    model = ruled(whisper, device, tmp_path, TIMES if timestamps else RULES)
+    options = {"timestamps": timestamps, "stop": ()}
+    found = [[] for _ in mel]
+    for i, token in model.generate_batch(mel, PROMPT, COUNT, at_once=2, **options):
+        found[i].append(token)
+    assert found[1] == list(model.generate(mel[1], PROMPT, COUNT, **options))
+    assert found[0] == SAID[timestamps]
+    assert not {8, 19, 20} & set(sum(found, [])) and 42 not in {x[0] for x in found}
+    free = list(model.generate(mel[0], PROMPT, COUNT, suppress=False, stop=()))
+    assert free != found[0]
+    if timestamps:
+        assert all(41 <= x[0] <= 50 for x in found) and 40 not in sum(found, [])
+        assert model.seconds(41) == 0 and model.seconds(44) == pytest.approx(0.06)
+        assert model.seconds(40) is None
+        with pytest.raises(vkattn.InvalidError, match="temperature: with timestamps"):
+            next(model.generate(mel[0], PROMPT, 3, timestamps=True, temperature=1.0))
+
+
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_rules_of_transformers(whisper, device, mel, tmp_path, timestamps):
+    reason = "transformers WITH torch IS NOT INSTALLED: RULES OF WHISPER WERE NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    model = ruled(whisper, device, tmp_path, TIMES)
+    begin = len(PROMPT)
+    kinds = [
+        auto.SuppressTokensLogitsProcessor(TIMES["suppress_tokens"]),
+        auto.SuppressTokensAtBeginLogitsProcessor(TIMES["begin_suppress_tokens"], begin),
+    ]
+    if timestamps:
+        config = auto.GenerationConfig(**TIMES)
+        kinds.append(auto.WhisperTimeStampLogitsProcessor(config, begin_index=begin))
+
+    for sound in mel:
+        said = []
+        for _ in range(COUNT):
+            ids = [*PROMPT, *said]
+            scores = torch.tensor(model.logits(sound, ids)[-1:])
+            for kind in kinds:
+                scores = kind(torch.tensor([ids]), scores)
+            said.append(int(scores[0].argmax()))
+        options = {"timestamps": timestamps, "stop": ()}
+        assert list(model.generate(sound, PROMPT, COUNT, **options)) == said
+
+
+@pytest.mark.parametrize(
+    "rules, sentence",
+    [
+        ({"suppress_tokens": [96]}, "suppress_tokens: expected ids below 96, got 96"),
+        ({"begin_suppress_tokens": ["a"]}, "begin_suppress_tokens: expected ids below 96"),
+        ({"no_timestamps_token_id": 96}, "expected an id below 96 and an eos_token_id, got 96"),
+        ({"no_timestamps_token_id": "x"}, "no_timestamps_token_id: expected int"),
+    ],
+)
+def test_refused_rules(whisper, device, tmp_path, rules, sentence):
+    with pytest.raises(vkattn.FileError, match=sentence):
+        ruled(whisper, device, tmp_path, rules)
+
+
+def test_mel():
+    """A spectrum that a sum over samples gives, and that of transformers where it is installed."""
+    rng = np.random.default_rng(8)
+    sound = (rng.standard_normal(3000) * np.linspace(0, 1, 3000)).astype(np.float32)
+    got = log_mel(sound, 80, 40)
+    assert got.shape == (80, 40) and got.dtype == np.float32
+    samples = np.concatenate([sound[200:0:-1], sound, np.zeros(6400)]).astype(float)
+    window = np.sin(np.pi * np.arange(400) / 400) ** 2
+    turns = np.exp(-2j * np.pi * np.outer(np.arange(201), np.arange(400)) / 400)
+    power = [np.abs(turns @ (samples[160 * i : 160 * i + 400] * window)) ** 2 for i in range(40)]
+    logs = np.log10(np.maximum(filters(80) @ np.array(power).T, 1e-10))
+    assert np.abs(got - (np.maximum(logs, logs.max() - 8) + 4) / 4).max() < 1e-6
+    some = filters(80)[[0, 40, 40, 79], [1, 42, 44, 199]]  # by transformers
+    assert np.abs(some - [0.02486259, 0.00541111, 0.00651819, 0.00044876]).max() < 1e-8
+    reason = "transformers IS NOT INSTALLED: SPECTROGRAMS WERE NOT COMPARED WITH IT"
+    auto = pytest.importorskip("transformers", reason=reason)
+    extractor = auto.WhisperFeatureExtractor()
+    assert np.abs(filters(80).T - extractor.mel_filters).max() < 1e-7
+    want = extractor._np_extract_fbank_features([np.pad(sound, (0, 3400))], "cpu")[0]
+    assert np.abs(want - got).max() < 1e-5

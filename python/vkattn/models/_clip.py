@@ -9,12 +9,11 @@ import numpy as np
 from .._device import Tensor
 from .._errors import InvalidError
 from .._numbers import whole as whole_number
-from .._numbers import wholes
 from ._encoder_runs import AT_ONCE, ROWS
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._layers import Layer, Layers, Sizes, Words, norm_of
 from ._source import FolderWeights, Keys, Weights
-from ._text import Text, check_texts
+from ._text import Text, check_texts, read_ids
 from ._vision import ImageEncoder, Images, Recording, run_images
 
 _LAYER = Layer(
@@ -229,18 +228,13 @@ class Clip:
             result[part] = recording.run([ids[i] for i in part], timeout)
         return result
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, cut to max_length, and filled up to it for SigLIP."""
+        ids = self.text.encode(text)
+        return ids if self.pad is None else ids + [self.pad] * (self.max_length - len(ids))
+
     def _ids_of(self, text: Any, what: str) -> list[int]:
-        if isinstance(text, str):
-            ids = self.text.encode(text)
-            if self.pad is not None:
-                ids += [self.pad] * (self.max_length - len(ids))
-        else:
-            ids = list(wholes(text, what, -(2**63), 2**63))
-        if not 1 <= len(ids) <= self.max_length:
-            raise InvalidError(f"{what}: expected 1 to {self.max_length} ids, got {len(ids)}")
-        for i in ids:
-            if not 0 <= i < self.n_token:
-                raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
+        ids = read_ids(text, what, self.encode, self.n_token, self.max_length)
         if self.end not in (None, 2) and self.end not in ids:
             raise InvalidError(f"{what}: expected the id {self.end}, which ends a text")
         return ids

@@ -14,8 +14,9 @@ from .._numbers import whole, wholes
 from ._chat import Messages
 from ._graph import TIMEOUT, Graph
 from ._pooling import Pooling, pooled
+from ._rules import Ruled, Rules
 from ._session import ChatSession, Place, Shared
-from ._text import Prompt, Text, TextStream, check_texts
+from ._text import Decodes, Prompt, check_texts, read_ids
 
 CHUNK = 32  # ids of a prompt that a run takes
 MOST_AT_ONCE = 8
@@ -38,7 +39,7 @@ class Inputs(NamedTuple):
     capacity: int
 
 
-class Decoder:
+class Decoder(Decodes):
     """A model that continues texts. See `vkattn.models.load`."""
 
     device: Device
@@ -49,8 +50,8 @@ class Decoder:
     max_length: int | None  # positions that the model has embeddings for
     needs_positions = False
     stop_ids: tuple[int, ...]
-    text: Text
     unused: list[str]
+    rules: Rules | None = None  # of ids that may follow
     pooling: Pooling | None = None  # of a folder of sentence-transformers, or a GGUF file
 
     def add(self, graph: Graph, inputs: Inputs) -> Tensor:
@@ -66,14 +67,6 @@ class Decoder:
     def encode(self, text: str) -> list[int]:
         """The ids of a text, by the model's tokenizer (package tokenizers)."""
         return self.text.encode(text)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, all at once; of ids one by one see `stream` and `decode_stream`."""
-        return self.text.decode([int(i) for i in ids])
-
-    def decode_stream(self) -> TextStream:
-        """What decodes ids that come one by one, such as those of a place of `generate_batch`."""
-        return TextStream(self.text)
 
     def stream(self, prompt: Prompt, n: int, **options: Any) -> Iterator[str]:
         """As `generate`, in pieces of text: characters are whole, and spaces are where they are in
@@ -242,16 +235,7 @@ class Decoder:
         return pooled(self.pooling, self.rows(texts, at_once=at_once, timeout=timeout))
 
     def _ids_of(self, prompt: Any, what: str) -> list[int]:
-        if isinstance(prompt, str):
-            ids = self.encode(prompt)
-        else:
-            ids = list(wholes(prompt, what, -(2**63), 2**63))
-        if not ids:
-            raise InvalidError(f"{what}: expected at least one id")
-        for i in ids:
-            if not 0 <= i < self.n_token:
-                raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
-        return ids
+        return read_ids(prompt, what, self.encode, self.n_token)
 
 
 def _counts_of(n: Any, size: int) -> list[int]:
@@ -358,6 +342,7 @@ class Session:
         self.next = device.empty((batch,), "i32")
         self.sampling = sampling
         self.batch = batch
+        self.ruled = Ruled(model.rules, device, batch, model.n_token) if model.rules else None
         # Each draws by its own count and seed, wherever it stands. What the device has of both:
         self.steps, self.seeds = np.zeros(batch, np.int32), np.zeros((batch, 2), np.int32)
         self.step_counts, self.seed_words = device.tensor(self.steps), device.tensor(self.seeds)
@@ -382,6 +367,8 @@ class Session:
     def _end(self, model: Decoder, recording: _Recording, rows: Tensor) -> None:
         plan = recording.graph.plan
         logits = model.add_head(recording.graph, rows)
+        if self.ruled:
+            self.ruled.add(plan, logits)
         if self.sampling.temperature:
             draws = {"step": self.step_counts, "seeds": self.seed_words}
             plan.sample(logits, self.next, **self.sampling._asdict(), **draws)
@@ -413,6 +400,7 @@ class Session:
                 sequence.left -= 1
                 sequence.drawn += 1
                 sequence.pending = [token]
+                sequence.said += [token] * (self.ruled is not None)
                 if token in stops or sequence.left == 0:
                     places[b] = None
                 if token not in stops:
@@ -464,10 +452,14 @@ class Session:
                 self.next.write(wanted)
         if self.sampling.temperature:
             self._write_draws(places)
+        if self.ruled:
+            self.ruled.write(places)
         recording.graph.plan.run(timeout)
         self.steps += 1
         for s, part in zip(places, parts):
             if s:
                 s.pending = s.pending[len(part) :]
                 s.length += len(part)
+        if self.ruled:
+            return self.ruled.choose(recording.graph.plan, self.next, places)
         return self.next.read()

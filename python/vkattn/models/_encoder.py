@@ -27,7 +27,7 @@ from ._heads import labels_of, read_head
 from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Dense, Pooling
 from ._source import Keys, Weights
-from ._text import Text, check_texts
+from ._text import Text, check_texts, read_ids
 
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
 
@@ -415,15 +415,7 @@ class Encoder:
         return Packed(self, batch, rows, wanted, longest)
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
-        if isinstance(text, str):
-            ids = self.encode(text)
-        else:
-            ids = list(wholes(text, what, -(2**63), 2**63))
-        if not 1 <= len(ids) <= self.max_length:
-            raise InvalidError(f"{what}: expected 1 to {self.max_length} ids, got {len(ids)}")
-        for i in ids:
-            if not 0 <= i < self.n_token:
-                raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
+        ids = read_ids(text, what, self.encode, self.n_token, self.max_length)
         if self.padding in ids:
             raise InvalidError(f"{what}: {self.padding} is the id of padding, which has no place")
         if self.masked in ids:

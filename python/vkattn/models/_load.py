@@ -164,9 +164,10 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
         )
     quantization = keys.get("quantization_config", dict)
     stop = keys.values.get("eos_token_id")
-    generation = os.path.join(folder, "generation_config.json")
+    generation, said = os.path.join(folder, "generation_config.json"), None
     if (kind in SEQ2SEQ or kind not in ENCODERS) and os.path.isfile(generation):
-        stop = read_json_file(generation).get("eos_token_id", stop)
+        said = Keys(read_json_file(generation), generation)
+        stop = said.values.get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     design = design_of_config(keys, kind) if kind in FAMILIES else None
     weights = FolderWeights(folder, device, dtype, quantization, quantize)
@@ -176,7 +177,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
             model = Causal(weights, design, stops, text)
             model.pooling = decoder_pooling_of(whole)
         elif kind == WHISPER:
-            model = Whisper(weights, keys, stops, text)
+            model = Whisper(weights, keys, stops, text, said)
         elif kind in IMAGES:
             model = ViT(weights, keys, str(kind))
         elif kind in PAIRS:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence, Union
+from typing import Any, Iterator, NamedTuple, Sequence, Union
 
 import numpy as np
 
 from .._device import Device, Tensor
 from .._errors import InvalidError, UnsupportedError
-from .._numbers import wholes
+from ._answers import Answers
 from ._biases import Biases
 from ._decoder import Decoder, Inputs
 from ._encoder import Encoder
@@ -18,7 +18,7 @@ from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Pooling
 from ._seq2seq_rows import FAMILIES, SIDES, Cross
 from ._source import Keys, Weights
-from ._text import Text, TextStream
+from ._text import Text
 
 Source = Union[str, Sequence[int], np.ndarray]
 
@@ -48,7 +48,7 @@ def has_decoder(weights: Weights, kind: str) -> bool:
     return any(name.startswith((at, f"{FAMILIES[kind].prefix}{at}")) for name in weights.names)
 
 
-class Seq2Seq(Encoder):
+class Seq2Seq(Answers, Encoder):  # type: ignore[misc] # logits
     """An encoder of texts as `Encoder`, with a decoder. See `vkattn.models.load`.
 
     A source is a str or ids, with those that end it, of which there may be up to max_length.
@@ -146,33 +146,10 @@ class Seq2Seq(Encoder):
                 raise UnsupportedError(f"the id of padding, {token}, was drawn, which has no place")
             yield token
 
-    def logits(  # type: ignore[override]
-        self, source: Source, ids: Sequence[int] | np.ndarray, *, timeout: float = TIMEOUT
-    ) -> np.ndarray:
-        """The logits after each id that the decoder has for a source: float32 [n][n_token]."""
-        given = self._prompt(ids)
-        memory = self._remember(source, timeout)
-        return _Continuation(self, memory).logits(given, timeout=timeout)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, by the model's tokenizer (package tokenizers)."""
-        return self.text.decode([int(i) for i in ids])
-
-    def decode_stream(self) -> TextStream:
-        """What decodes ids that come one by one."""
-        return TextStream(self.text)
-
     # ---- What is recorded -----------------------------------------------------------------------
 
-    def _prompt(self, prompt: Any) -> list[int]:
-        if prompt is None:
-            if self.start_id is None:
-                raise InvalidError("prompt: the model does not say which id starts a text")
-            prompt = [self.start_id]
-        ids = list(wholes(prompt, "prompt", -(2**63), 2**63))
-        if self.padding in ids:
-            raise InvalidError(f"prompt: {self.padding} is the id of padding, which has no place")
-        return ids
+    def _over(self, memory: _Memory) -> Decoder:
+        return _Continuation(self, memory)
 
     def _remember(self, source: Source, timeout: float) -> _Memory:
         """Runs the encoder, and projects its rows once for each layer of the decoder."""

@@ -23,6 +23,7 @@ class Place:
         self.seed = seed
         self.length = 0
         self.drawn = 0  # ids so far
+        self.said: list[int] = []  # those, where rules say what may follow them
 
 
 class Shared:

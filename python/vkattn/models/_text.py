@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 
 from .._config import shown
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
-from .._numbers import whole
+from .._numbers import whole, wholes
 from ._chat import Messages, template_of
 from ._gguf_text import CONTROL, USER_DEFINED, token_types, tokenizer_of_gguf
 
@@ -135,6 +135,39 @@ class TextStream:
             del self._ids[: self._told]
         self._told = len(self._ids)
         return now[len(before) :]
+
+
+class Decodes:
+    """What makes ids into texts."""
+
+    text: Text
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, all at once, by the model's tokenizer (package tokenizers); for ids one
+        by one see `decode_stream`."""
+        return self.text.decode([int(i) for i in ids])
+
+    def decode_stream(self) -> TextStream:
+        """What decodes ids that come one by one, such as those of a place of `generate_batch`."""
+        return TextStream(self.text)
+
+
+def read_ids(
+    given: Any, what: str, encode: Callable[[str], list[int]], n_token: int, most: int | None = None
+) -> list[int]:
+    """Those of a str, or the ids themselves, of which there are at least one and up to `most`."""
+    if isinstance(given, str):
+        ids = encode(given)
+    else:
+        ids = list(wholes(given, what, -(2**63), 2**63))
+    if most is not None and not 1 <= len(ids) <= most:
+        raise InvalidError(f"{what}: expected 1 to {most} ids, got {len(ids)}")
+    if not ids:
+        raise InvalidError(f"{what}: expected at least one id")
+    for i in ids:
+        if not 0 <= i < n_token:
+            raise InvalidError(f"{what}: the model has {n_token} ids, got {i}")
+    return ids
 
 
 def check_texts(texts: Any, what: str = "texts") -> list[Any]:

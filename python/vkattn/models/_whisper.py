@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
+from .._config import shown
 from .._device import Tensor
 from .._errors import FileError, InvalidError
-from ._decoder import Decoder, Inputs
+from .._numbers import whole
+from ._answers import Answers
+from ._decoder import MOST_AT_ONCE, Decoder, Inputs
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._layers import activation_of
+from ._mel import HOP, log_mel
+from ._rules import Rules, Timestamps
 from ._source import Keys, Weights
-from ._text import Text, TextStream
+from ._text import Text
 
 MODEL_TYPE = "whisper"
 KEPT = 4  # recorded encoders, by the size of their batch
@@ -28,6 +33,37 @@ _INERT_KEYS = (
     *("mask_feature_length", "mask_feature_min_masks", "median_filter_width"),
     "num_hidden_layers",  # says encoder_layers again
 )
+
+
+def _rules_of(
+    keys: Keys, generation: Keys | None, stop: tuple[int, ...], n_token: int
+) -> Rules:
+    """As generation_config.json says, or else config.json, where old files have it."""
+
+    def read(key: str, kind: Any) -> Any:
+        for each in (generation, keys):
+            if each is not None and each.values.get(key) is not None:
+                return each.get(key, kind), each.where
+        return None, keys.where
+
+    def ids(key: str) -> tuple[int, ...]:
+        found, where = read(key, list)
+        for x in found or ():
+            if type(x) is not int or not (0 <= x < n_token or x == -1):
+                raise FileError(f"{where}: {key}: expected ids below {n_token}, got {shown(x)}")
+        return tuple(x for x in found or () if x >= 0)  # old files mean none by -1
+
+    none, where = read("no_timestamps_token_id", int)
+    if none is None:
+        return Rules(ids("suppress_tokens"), ids("begin_suppress_tokens"))
+    if not 0 <= none < n_token or not stop:
+        raise FileError(
+            f"{where}: no_timestamps_token_id: expected an id below {n_token} and an eos_token_id,"
+            f" got {none}"
+        )
+    latest = read("max_initial_timestamp_index", int)[0]
+    times = Timestamps(none, stop[0], latest)
+    return Rules(ids("suppress_tokens"), ids("begin_suppress_tokens"), times)
 
 
 class _Own:
@@ -77,14 +113,22 @@ class _Rows(NamedTuple):
         return cls(y, qkv, q, context, [graph.heads(t, n_head) for t in (q, k, v, context)])
 
 
-class Whisper:
+class Whisper(Answers):
     """WhisperForConditionalGeneration or WhisperModel. See `vkattn.models.load`.
 
     Sound is a log-mel spectrogram as WhisperFeatureExtractor of transformers makes it: float32
     [n_mel][frames], or several [batch][n_mel][frames], of just `frames` frames (30 s).
     """
 
-    def __init__(self, weights: Weights, keys: Keys, stop: tuple[int, ...], text: Text) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        keys: Keys,
+        stop: tuple[int, ...],
+        text: Text,
+        generation: Keys | None = None,
+    ) -> None:
+        """generation: generation_config.json."""
         self.device = weights.device
         self.width = width = keys.size("d_model")
         self.n_mel = keys.size("num_mel_bins")
@@ -103,10 +147,11 @@ class Whisper:
         name = keys.get("activation_function", str, "gelu")
         self.activation = activation_of(keys, "activation_function", name)
         self.scale = math.sqrt(width) if keys.get("scale_embedding", bool, False) else 1.0
+        self.stop_ids = stop
         tied = keys.get("tie_word_embeddings", bool, True)
         self.start_id = keys.get("decoder_start_token_id", int)
-        self.stop_ids = stop
         self.text = text
+        self.rules = _rules_of(keys, generation, stop, self.n_token)
         for key in _INERT_KEYS:
             keys.left.discard(key)
         prefix = "model." if "model.encoder.conv1.weight" in weights else ""
@@ -144,6 +189,19 @@ class Whisper:
         rows = self._encode(sounds, timeout).read()
         return rows if np.ndim(mel) == 3 else rows[0]
 
+    def mel(self, sound: Any) -> np.ndarray:
+        """The log-mel spectrogram [n_mel][frames] of samples of one channel at 16 kHz, up to 160 for
+        each of `frames` frames; silence fills them up."""
+        samples = np.asarray(sound, np.float64)
+        most = self.frames * HOP
+        if samples.ndim != 1 or not 1 <= len(samples) <= most:
+            raise InvalidError(
+                f"sound: expected 1 to {most} samples of one channel, got {list(samples.shape)}"
+            )
+        if not np.isfinite(samples).all():
+            raise InvalidError("sound: expected finite samples")
+        return log_mel(samples, self.n_mel, self.frames)
+
     def generate(
         self,
         mel: Any,
@@ -155,40 +213,61 @@ class Whisper:
 
         mel: of one sound. prompt: ids, such as those of <|startoftranscript|><|en|><|transcribe|>
         <|notimestamps|>; by default the one that starts a text. n: by default as many as there are
-        positions for. options: as of `Decoder.generate`; no id is suppressed.
+        positions for. options: as of `generate_batch` and `Decoder.generate`.
         """
-        ids = self._prompt(prompt)
+        sounds = self._sounds(mel)
+        if len(sounds) != 1:
+            raise InvalidError(f"mel: expected one sound, got {len(sounds)}")
+        for _, token in self.generate_batch(sounds, prompt, n, **options):
+            yield token
+
+    def generate_batch(
+        self,
+        mels: Any,
+        prompt: Sequence[int] | np.ndarray | None = None,
+        n: int | None = None,
+        *,
+        at_once: int = MOST_AT_ONCE,
+        timestamps: bool = False,
+        suppress: bool = True,
+        **options: Any,
+    ) -> Iterator[tuple[int, int]]:
+        """Yields pairs (index of the sound, id) as they are computed, of several sounds
+        [batch][n_mel][frames], `at_once` of which share the steps.
+
+        suppress: ids that generation_config.json or config.json suppress, in a text or where it
+        begins, do not follow. timestamps: ids of times do, in pairs, as generate of transformers rules it;
+        `seconds` makes them into seconds, and the prompt has no <|notimestamps|>. Their ids are the
+        most likely ones.
+        """
+        ids, sounds = self._prompt(prompt), self._sounds(mels)
+        at_once = whole(at_once, "at_once", 1)
         if n is None:
             n = self.max_length + 1 - len(ids)  # the last one has no position
-        memory = self._remember(mel, options.get("timeout", TIMEOUT))
-        yield from _Continuation(self, memory).generate(ids, n, **options)
+        if timestamps and options.get("temperature"):
+            raise InvalidError("temperature: with timestamps the most likely ids are taken")
+        if timestamps and not self.rules.timestamps:
+            raise InvalidError("timestamps: the model does not say its no_timestamps_token_id")
+        rules = self.rules if suppress else Rules(timestamps=self.rules.timestamps)
+        for first in range(0, len(sounds), at_once):
+            some = sounds[first : first + at_once]
+            over = self._over(self._remember(some, options.get("timeout", TIMEOUT)))
+            over.rules = rules if timestamps else rules._replace(timestamps=None)
+            if not any(over.rules):
+                over.rules = None
+            prompts = [ids] * len(some)  # the place of each is that of its sound
+            for i, token in over.generate_batch(prompts, n, at_once=len(some), **options):
+                yield first + i, token
 
-    def logits(
-        self, mel: Any, ids: Sequence[int] | np.ndarray, *, timeout: float = TIMEOUT
-    ) -> np.ndarray:
-        """The logits after each id of a text: float32 [n][n_token]."""
-        given = self._prompt(ids)
-        memory = self._remember(mel, timeout)
-        return _Continuation(self, memory).logits(given, timeout=timeout)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, by the model's tokenizer (package tokenizers)."""
-        return self.text.decode([int(i) for i in ids])
-
-    def decode_stream(self) -> TextStream:
-        """What decodes ids that come one by one."""
-        return TextStream(self.text)
+    def seconds(self, token: int) -> float | None:
+        """The time that an id says, or None."""
+        times = self.rules.timestamps
+        return (token - times.first) * times.step if times and token >= times.first else None
 
     # ---- What is recorded -----------------------------------------------------------------------
 
-    def _prompt(self, prompt: Any) -> list[int]:
-        if prompt is None:
-            if self.start_id is None:
-                raise InvalidError("prompt: the model does not say which id starts a text")
-            prompt = [self.start_id]
-        if isinstance(prompt, str):
-            raise TypeError("prompt: expected ids, got a text")
-        return [int(i) for i in prompt]
+    def _over(self, memory: list[tuple[Tensor, Tensor]]) -> Decoder:
+        return _Continuation(self, memory)
 
     def _sounds(self, mel: Any) -> np.ndarray:
         array = np.asarray(mel, np.float32)
@@ -210,13 +289,11 @@ class Whisper:
         return _Recording(self, batch)
 
     def _remember(self, mel: Any, timeout: float) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of a sound for each layer of the decoder [1][n_head][n_source][dim],
+        """Keys and values of sounds for each layer of the decoder [batch][n_head][n_source][dim],
         projected once."""
         sounds = self._sounds(mel)
-        if len(sounds) != 1:
-            raise InvalidError(f"mel: expected one sound, got {len(sounds)}")
         rows = self._encode(sounds, timeout)
-        graph = Graph(self.device, 1, self.n_source)
+        graph = Graph(self.device, len(sounds), self.n_source)
         memory = []
         for block in self.decoder:
             assert block.cross is not None
@@ -273,7 +350,7 @@ class _Recording:
 
 
 class _Continuation(Decoder):
-    """The decoder over one sound."""
+    """The decoder over sounds, each at a place of the batch."""
 
     needs_positions = True
 
