@@ -21,6 +21,7 @@ from ._encoder_families import FAMILIES as TEXTS
 from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
 from ._gguf_rows import ARCHITECTURES, design_of_gguf
+from ._place import check_folder, check_path
 from ._pooling import decoder_pooling_of, gguf_pooling_of, model_folder, pooling_of
 from ._quantize import check_quantize
 from ._seq2seq import Seq2Seq, has_decoder
@@ -126,6 +127,7 @@ def load(
     place = os.fsdecode(path)
     quantize = check_quantize(quantize)
     dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
+    check_path(place)
     model: Model
     if os.path.isdir(place):
         model = _load_folder(place, pick_device(device), dtype, quantize)
@@ -148,6 +150,7 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
 
 def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str | None) -> Model:
     whole, folder = folder, model_folder(folder)
+    check_folder(folder, "config.json")
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
@@ -170,6 +173,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
         stop = said.values.get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     design = design_of_config(keys, kind) if kind in FAMILIES else None
+    check_folder(folder, "model.safetensors", "model.safetensors.index.json")
     weights = FolderWeights(folder, device, dtype, quantization, quantize)
     model: Model
     try:
