@@ -20,9 +20,11 @@ from ._encoder import Encoder
 from ._encoder_families import FAMILIES as TEXTS
 from ._encoder_families import REFUSED
 from ._families import FAMILIES, MISSING
+from ._gguf_encoders import ENCODERS as ENCODERS_OF_GGUF
+from ._gguf_encoders import keys_of_gguf, kind_of, renamed
 from ._gguf_rows import ARCHITECTURES, design_of_gguf
 from ._place import check_folder, check_path
-from ._pooling import decoder_pooling_of, gguf_pooling_of, model_folder, pooling_of
+from ._pooling import Pooling, decoder_pooling_of, gguf_pooling_of, model_folder, pooling_of
 from ._quantize import check_quantize
 from ._seq2seq import Seq2Seq, has_decoder
 from ._seq2seq_rows import FAMILIES as SEQ2SEQ
@@ -202,25 +204,50 @@ def _load_folder(folder: str, device: Device, dtype: str | None, quantize: str |
     return model
 
 
-def _load_gguf(file: GGUF, device: Device, quantize: str | None) -> Decoder:
+def _load_gguf(file: GGUF, device: Device, quantize: str | None) -> Decoder | Encoder:
     keys = Keys(file.metadata, file.path)
     kind = keys.get("general.architecture", str)
+    if kind in ENCODERS_OF_GGUF:
+        return _load_gguf_encoder(file, str(kind), keys, device, quantize)
     if kind not in ARCHITECTURES:
         raise UnsupportedError(
             f"{file.path}: general.architecture {shown(kind)} is not supported; expected one of"
-            f" {', '.join(ARCHITECTURES)}"
+            f" {', '.join((*ARCHITECTURES, *ENCODERS_OF_GGUF))}"
         )
     if "token_embd.weight" not in file.names:
         raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
     weights = GGUFWeights(file, device, quantize)
     design = design_of_gguf(keys, kind, file, weights)
     pooling = gguf_pooling_of(keys, f"{kind}.pooling_type")
-    unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
-    if unknown:
-        raise UnsupportedError(f"{file.path}: it is not known what {unknown[0]} would change")
+    _refuse_unknown(keys)
     try:
         model = Causal(weights, design, stop_ids_of(file), Text(file))
         model.pooling = pooling
         return model
+    finally:
+        weights.progress.close()
+
+
+def _refuse_unknown(keys: Keys) -> None:
+    unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
+    if unknown:
+        raise UnsupportedError(f"{keys.where}: it is not known what {unknown[0]} would change")
+
+
+def _load_gguf_encoder(
+    file: GGUF, arch: str, keys: Keys, device: Device, quantize: str | None
+) -> Encoder:
+    if "token_embd.weight" not in file.names:
+        raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
+    row = ENCODERS_OF_GGUF[arch]
+    names, kind = renamed(row, file), kind_of(row, file)
+    said = keys_of_gguf(row, arch, file, keys)
+    pooling = gguf_pooling_of(keys, f"{arch}.pooling_type") or Pooling()
+    _refuse_unknown(keys)
+    weights, text = GGUFWeights(file, device, quantize, names), Text(file)
+    try:
+        if kind in SEQ2SEQ and has_decoder(weights, kind):
+            return Seq2Seq(weights, said, kind, pooling, text, stop_ids_of(file))
+        return Encoder(weights, said, TEXTS[kind], pooling, text)
     finally:
         weights.progress.close()

@@ -389,26 +389,34 @@ class FolderWeights(Weights):
 class GGUFWeights(Weights):
     """In the types of the file, quantised ones too."""
 
-    def __init__(self, file: GGUF, device: Device, quantize: str | None = None) -> None:
+    def __init__(
+        self,
+        file: GGUF,
+        device: Device,
+        quantize: str | None = None,
+        renamed: dict[str, str] | None = None,
+    ) -> None:
+        """renamed: names of the file by those that are asked for."""
         self.path = file.path
         self.file = file
-        total = sum(self._size(name) for name in file.names)
-        super().__init__(device, set(file.names), total, quantize)
+        self.renamed = renamed or {name: name for name in file.names}
+        total = sum(self._size(name) for name in self.renamed)
+        super().__init__(device, set(self.renamed), total, quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return self.file.shape(name)
+        return self.file.shape(self.renamed[name])
 
     def _size(self, name: str) -> int:
-        return int(self.file.raw(name).size)
+        return int(self.file.raw(self.renamed[name]).size)
 
     def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
         assert not transposed
-        if self.file.type(name) not in FLOATS:
+        if self.file.type(self.renamed[name]) not in FLOATS:
             raise InvalidError(
-                f"{self.path}: quantize: {name} is {self.file.type(name)} already; expected a file of"
+                f"{self.path}: quantize: {name} is {self.file.type(self.renamed[name])} already; expected a file of"
                 " floats"
             )
-        return np.ascontiguousarray(self.file.rows(name, first, count), np.float32)
+        return np.ascontiguousarray(self.file.rows(self.renamed[name], first, count), np.float32)
 
     def _matrix(
         self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
@@ -428,13 +436,13 @@ class GGUFWeights(Weights):
 
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
-        kind = self.file.type(name).lower()
+        kind = self.file.type(self.renamed[name]).lower()
         if kind not in DTYPES:
-            raise unsupported(self.path, name, self.file.type(name))
-        return Blocks(np.ascontiguousarray(self.file.raw(name)), kind, self.file.shape(name)[-1])
+            raise unsupported(self.path, name, self.file.type(self.renamed[name]))
+        return Blocks(np.ascontiguousarray(self.file.raw(self.renamed[name])), kind, self.file.shape(self.renamed[name])[-1])
 
     def _floats(self, name: str) -> np.ndarray:
-        return np.ascontiguousarray(self.file.array(name), np.float32)
+        return np.ascontiguousarray(self.file.array(self.renamed[name]), np.float32)
 
 
 # ---- Keys ---------------------------------------------------------------------------------------
