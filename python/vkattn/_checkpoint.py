@@ -351,6 +351,7 @@ def read_safetensors(
         return arguments
     if beside:
         _config.refuse_unread(beside)
+        _rope.refuse_family(beside)
         _check_weights(arguments, beside)
     _set_rope(arguments, beside, rope, names)
     return arguments

@@ -188,23 +188,12 @@ def rope_of(config: Config, head_dim: int, length: int | None = None) -> Rope:
 
 # ---- Families -----------------------------------------------------------------------------------
 
-# By model_type: families whose layers have Llama's names of tensors, and the share of a head that
-# they rotate where config.json does not state it.
-_HALVES = {
-    **dict.fromkeys(
-        (
-            *("llama", "mistral", "mixtral", "ministral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
-            *("gemma", "phi3", "phimoe", "granite", "granitemoe", "starcoder2", "olmo", "olmo2"),
-            *("olmoe", "arcee", "seed_oss", "smollm3", "deepseek", "minicpm", "internlm3", "aquila"),
-        ),
-        1.0,
-    ),
-    "stablelm": 0.25,
-    "nemotron": 0.5,
+# Families that vkattn.models has no row of, whose attention is Llama's: their base.
+_KIN = {
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "granitemoe", "olmoe", "deepseek"), 10000.0),
+    **dict.fromkeys(("minicpm", "internlm3", "aquila"), 10000.0),
+    **dict.fromkeys(("mixtral", "phimoe"), 1000000.0),
 }
-# Those that rotate neighbours (2 i, 2 i + 1).
-_NEIGHBOURS = {"cohere": 1.0, "helium": 1.0, "ernie4_5": 1.0, "glm": 0.5, "glm4": 0.5}
-_EVERY_FOURTH = {"smollm3"}  # of whose layers the last of four rotates nothing, if not told otherwise
 # Keys of rotary embedding, all that are read; any other with such a word in it is refused.
 _WORDS = ("rope", "rotary", "rotate", "alibi")
 _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent", "rope_pct")
@@ -213,6 +202,46 @@ _KNOWN_KEYS = {
     *("rope_scaling", "rope_parameters", "rope_interleaved", "rope_type", *_SHARES, *_BASES),
     *("no_rope_layers", "no_rope_layer_interval", "use_rope"),
 }
+
+
+def row_of(config: Config) -> dict[str, Any] | None:
+    """The row of a decoder's family, by model_type; None where there is none."""
+    from .models._families import FAMILIES  # the one table, which stands above this
+
+    family = config.values.get("model_type")
+    if not isinstance(family, str):
+        return None
+    if family in _KIN:
+        return {**FAMILIES["llama"], "theta": _KIN[family]}
+    return FAMILIES.get(family)
+
+
+def _default(value: Any) -> Any:
+    """Of a setting that is a key of config.json, or a value."""
+    return getattr(value, "default", value)
+
+
+def _is_plain(row: dict[str, Any]) -> bool:
+    """Whether all its layers rotate alike, or config.json lists those that do not."""
+    listed = row.get("no_rope") in (None, "", "listed")
+    return row["positions"] == "rope" and row["local_theta"] is None and listed
+
+
+def refuse_family(config: Config) -> None:
+    """Scales, caps and windows that a family has where config.json does not name them."""
+    row = row_of(config) or {}
+    for name in ("scale", "softcap", "window"):
+        setting = row.get(name)
+        names = getattr(setting, "names", ())
+        stated = any(key in config.values for key in names)  # as refuse_unread sees it
+        if setting is None or stated or _default(setting) is None:
+            continue
+        family, more = shown(config.values["model_type"]), ""
+        if names:
+            more = f", where {names[0]} is missing; null says that there is none"
+        raise UnsupportedError(
+            f"{config.where}: model_type {family}: its {name} is not supported{more}"
+        )
 
 
 def says_of_rotation(config: Config) -> str | None:
@@ -250,8 +279,8 @@ def _stated(config: Config, found: dict[str, Any], names: tuple[str, ...], kind:
 def family_rope(config: Config, head_dim: int, length: int | None = None) -> Rope:
     """As the model's family rotates, which model_type names; without one, as Llama's."""
     _refuse_keys(config)
-    family = config.values.get("model_type")
-    interleaved = isinstance(family, str) and family in _NEIGHBOURS
+    family, row = config.values.get("model_type"), row_of(config)
+    interleaved = row is not None and row["interleaved"] is True
     told = first(config, _BOOLEAN, "rope_interleaved")
     if told is not None:
         if interleaved and not told:
@@ -259,9 +288,11 @@ def family_rope(config: Config, head_dim: int, length: int | None = None) -> Rop
         interleaved = told
     found = _object(config)
     share = _stated(config, found, _SHARES, SHARE)
-    if share is None and isinstance(family, str):
-        share = {**_HALVES, **_NEIGHBOURS}.get(family)
+    if row and share is None:
+        share = _default(row["rotary_share"])
     base = _stated(config, found, _BASES, POSITIVE)
+    if row and base is None:
+        base = _default(row["theta"])
     plain = {key: value for key, value in config.values.items() if key not in (*_SHARES, *_BASES)}
     if share is not None:
         plain["partial_rotary_factor"] = share
@@ -279,9 +310,8 @@ def _layer_of(prefix: str) -> int | None:
 def layer_rope(config: Config, head_dim: int, prefix: str) -> Rope | None:
     """The rotation of one layer with Llama's names; None where the config leaves it alone."""
     family = config.values.get("model_type")
-    if family is not None and (
-        not isinstance(family, str) or family not in {**_HALVES, **_NEIGHBOURS}
-    ):
+    row = row_of(config)
+    if family is not None and (row is None or not _is_plain(row)):
         raise UnsupportedError(
             f"{config.where}: model_type {shown(family)}: it is not known which features its layers"
             " rotate: give rope=, a Rope or False"
@@ -289,7 +319,7 @@ def layer_rope(config: Config, head_dim: int, prefix: str) -> Rope | None:
     rope = family_rope(config, head_dim)
     flags = config.values.get("no_rope_layers")
     interval = first(config, _SIZE, "no_rope_layer_interval")
-    if interval is None and family in _EVERY_FOURTH:
+    if interval is None and row and row.get("no_rope") == "listed":
         interval = 4
     if not flags and interval is None:
         return rope

@@ -1,10 +1,16 @@
 """Which features the layers of a family rotate: config.json beside a layer with Llama's names."""
 
+import json
+
+import families
 import models_oracle as tiny
 import numpy as np
 import pytest
 
 import vkattn
+from vkattn._checkpoint import read_safetensors
+from vkattn.models._design import design_of_config
+from vkattn.models._source import Keys
 
 
 def layer_of(rng, folder, config):
@@ -42,7 +48,7 @@ def rotated(weights, x, interleaved, dim):
     [
         ({"model_type": "llama"}, 0, False, 8),
         ({}, 1, False, 8),
-        ({"model_type": "mistral", "rope_interleaved": False}, 0, False, 8),
+        ({"model_type": "mistral", "rope_interleaved": False, "sliding_window": None}, 0, False, 8),
         ({"model_type": "llama", "rope_interleaved": True}, 0, True, 8),
         ({"model_type": "cohere"}, 0, True, 8),
         ({"model_type": "helium"}, 1, True, 8),
@@ -125,3 +131,60 @@ def test_other_names(device, rng, tmp_path):
             vkattn.Layer.from_safetensors(tmp_path, "a.", rope=False, device=device)
         else:
             vkattn.Layer.from_safetensors(tmp_path, "a.", device=device)
+
+
+EXPECTED = json.loads(families.EXPECTED.read_text())
+
+
+def read_layer(folder, name):
+    """The arguments of the Layer whose tensors a name stands among; None where none has such names."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        try:
+            return read_safetensors(folder, f"{name}.", None, None, None)
+        except vkattn.InvalidError as error:
+            if "expected one of the tensors" not in str(error):
+                raise
+    return None
+
+
+@pytest.mark.parametrize("case", families.CASES)
+def test_followed_or_refused(tmp_path, case):
+    """Each layer of each family of decoders turns, scales and sees as its row says, or is refused."""
+    families.write_model(tmp_path, case, EXPECTED[case]["shapes"])
+    config = families.config_of(case)
+    design = design_of_config(Keys(dict(config), "config.json"), config["model_type"])
+    part = "q" if "q" in design.names else "qkv"
+    for i in range(design.n_layer):
+        try:
+            made = read_layer(tmp_path, design.layer_name(part, i))
+        except vkattn.VkattnError:
+            made = None
+        assert (made is not None) == (case in FOLLOWED)
+        if made:
+            assert made.get("rope") == design.ropes(64)[i]
+            assert (design.windows[i], design.softcap, design.scale_by_layer) == (None, None, False)
+            assert not design.head_norm and not design.qkv_order and design.positions != "alibi"
+            assert design.scale in (None, design.head_dim**-0.5)
+
+
+# The others have a tensor or a key that a Layer from a file has no place for.
+FOLLOWED = {
+    *("llama", "gpt2", "gemma", "smollm3", "olmo", "seed_oss", "glm", "glm4", "ernie4_5", "helium"),
+    *("cohere", "stablelm", "opt", "opt behind", "arcee", "nemotron"),
+}
+
+
+@pytest.mark.parametrize(
+    "config, sentence",
+    [
+        ({"model_type": "gpt_neo"}, "model_type 'gpt_neo': its scale is not supported$"),
+        ({"model_type": "granite"}, "'granite': its scale is not supported, where attention_mult"),
+        ({"model_type": "gemma2"}, "'gemma2': its scale is not supported"),
+        ({"model_type": "ministral"}, "its window is not supported, where sliding_window is missing"),
+    ],
+)
+def test_what_a_family_has_unsaid(rng, tmp_path, config, sentence):
+    layer_of(rng, tmp_path, config)
+    with pytest.raises(vkattn.UnsupportedError, match=sentence):
+        read_safetensors(tmp_path, "model.layers.0.self_attn.", None, None, False)
