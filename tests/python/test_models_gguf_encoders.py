@@ -175,6 +175,19 @@ def test_quantised(device, tmp_path):
     assert np.abs(model.embed(TEXTS) - other.embed(TEXTS)).max() < 1e-5
 
 
+def test_one_type(device, tmp_path):
+    """A row of one type of texts, as of XLM-R, without the axis of types."""
+    tensors = renamed("bert", tensors_of("bert"))
+    want = vkattn.models.load(
+        write(tmp_path / "a.gguf", tensors, keys_of("bert", "bert")), device=device
+    )
+    tensors["token_types.weight"] = tensors["token_types.weight"][0]
+    one = vkattn.models.load(
+        write(tmp_path / "b.gguf", tensors, keys_of("bert", "bert")), device=device
+    )
+    assert np.array_equal(one.embed(TEXTS), want.embed(TEXTS))
+
+
 @pytest.mark.parametrize(
     "keys, tensors, sentence",
     [

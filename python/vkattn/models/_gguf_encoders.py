@@ -187,7 +187,8 @@ def keys_of_gguf(row: Row, arch: str, file: GGUF, keys: Keys) -> Keys:
     values["vocab_size"] = file.shape("token_embd.weight")[0]
     keys.only(f"{arch}.vocab_size", values["vocab_size"])
     if "token_types.weight" in file.names:
-        values["type_vocab_size"] = file.shape("token_types.weight")[0]
+        types = file.shape("token_types.weight")
+        values["type_vocab_size"] = types[0] if len(types) == 2 else 1
     if row.kind == "t5":
         values["feed_forward_proj"] = "gated-gelu" if _is_gated(file) else "relu"
         values["tie_word_embeddings"] = "output.weight" not in file.names

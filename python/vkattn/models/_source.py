@@ -404,7 +404,9 @@ class GGUFWeights(Weights):
         super().__init__(device, set(self.renamed), total, quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return self.file.shape(self.renamed[name])
+        """llama-quantize leaves the axis of one type of texts out."""
+        shape, own = self.file.shape(self.renamed[name]), self.renamed[name]
+        return (1, *shape) if own == "token_types.weight" and len(shape) == 1 else shape
 
     def _size(self, name: str) -> int:
         return int(self.file.raw(self.renamed[name]).size)
@@ -439,7 +441,8 @@ class GGUFWeights(Weights):
         kind = self.file.type(self.renamed[name]).lower()
         if kind not in DTYPES:
             raise unsupported(self.path, name, self.file.type(self.renamed[name]))
-        return Blocks(np.ascontiguousarray(self.file.raw(self.renamed[name])), kind, self.file.shape(self.renamed[name])[-1])
+        raw = self.file.raw(self.renamed[name]).reshape(*self._shape(name)[:-1], -1)
+        return Blocks(np.ascontiguousarray(raw), kind, self.file.shape(self.renamed[name])[-1])
 
     def _floats(self, name: str) -> np.ndarray:
         return np.ascontiguousarray(self.file.array(self.renamed[name]), np.float32)
