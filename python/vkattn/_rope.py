@@ -217,7 +217,7 @@ def row_of(config: Config) -> dict[str, Any] | None:
 
 
 def _default(value: Any) -> Any:
-    """Of a setting that is a key of config.json, or a value."""
+    """What a setting is where config.json has no key of it."""
     return getattr(value, "default", value)
 
 

@@ -128,7 +128,7 @@ def test_refused_heads(load, name, keys, sentence):
 
 
 def test_splade(load):
-    """Of a masked head alone, and by the modules of a sparse encoder."""
+    """The weights by a masked head alone, and by the modules of a sparse encoder."""
     model = load("distilbert")
     want = [np.log1p(np.maximum(x.astype(np.float64).max(0), 0)) for x in model.logits(TEXTS)]
     got = model.embed_sparse(TEXTS)

@@ -358,7 +358,7 @@ class Encoder:
         return self._packed(ids, types, at_once, kind, timeout)
 
     def _most_rows(self, kind: str) -> int:
-        """Of a run of several texts."""
+        """The most that a run of several texts has."""
         if kind != "words" or not self.head:
             return MOST_ROWS
         return min(MOST_ROWS, MOST_LOGITS // (4 * self.head.size))

@@ -12,7 +12,7 @@ from ._graph import Graph, Linear
 from ._layers import Sizes, Switch, activation_of, is_on
 from ._source import Keys, Weights
 
-# Of architectures in config.json: how the name of a class ends, and the head that it has.
+# How the name of a class in `architectures` ends, and the head that it has.
 _ENDS = {
     "ForSequenceClassification": "sequence",
     "ForTokenClassification": "token",
@@ -21,7 +21,7 @@ _ENDS = {
     "ForPreTraining": "masked",
     "HF_ColBERT": "colbert",
 }
-# Of what rows a head is; "late": its results are averaged.
+# The rows that a head reads by what config.json calls them; "late": its results are averaged.
 _POOLS = {"cls": "first", "bos": "first", "mean": "mean", "late": "late"}
 
 Named = Union[str, tuple[str, str]]  # or a key of config.json with its default
