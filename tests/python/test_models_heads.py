@@ -206,3 +206,22 @@ def test_last_rows_of_a_decoder(device, tmp_path):
         assert np.abs(made @ head.T - model.logits(text)).max() < 1e-4
     alone = [model.rows([text])[0] for text in TEXTS]
     assert all(np.abs(a - b).max() < 1e-6 for a, b in zip(rows, alone))
+
+
+def test_pairs_by_tokenizers(load, tmp_path):
+    """Ids and types of a pair, which is cut where it is too long."""
+    reason = "tokenizers IS NOT INSTALLED: NO PAIR OF TEXTS WAS MADE INTO TOKENS"
+    tokenizers = pytest.importorskip("tokenizers", reason=reason)
+    words = {f"w{i}": i for i in range(tiny.TOKENS)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w9"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="w2 $A w3", pair="w2 $A w3 $B:1 w3:1", special_tokens=[("w2", 2), ("w3", 3)]
+    )
+    model = load("bert sequence")
+    made.save(str(tmp_path / "tokenizer.json"))
+    want = model.logits([[2, 5, 17, 3, 8, 3]], types=[[0, 0, 0, 0, 1, 1]])
+    assert np.array_equal(model.logits([("w5 w17", "w8")]), want)
+    ids = [2, *[5] * 10, 3, *[8] * 35, 3]
+    want = model.logits([ids], types=[[*[0] * 12, *[1] * 36]])
+    assert np.array_equal(model.logits([("w5 " * 10, "w8 " * 90)]), want)
