@@ -51,18 +51,21 @@ static unsigned long long hash_frequencies(const struct vka_rope *rope, uint32_t
     return hash;
 }
 
+#define TERM_REAL(x) "%a", (double)(x)
+#define TERM_FLAG(x) "%d", (int)(x)
+#define TERM_SIGNED(x) "%lld", (long long)(x)
+#define TERM_NUMBER(x) "%llu", (unsigned long long)(x)
+#define TERM_ROWS(x) "%d", (int)(x)
+
 void terms_add_options(struct terms *terms, const struct vka_attention_options *o,
                        uint32_t head_dim)
 {
     terms_add_tensor(terms, "mask", o->mask);
     terms_add_tensor(terms, "kv_length", o->kv_length);
     terms_add_tensor(terms, "query_offset", o->query_offset);
-    terms_add(terms, "causal: %d", o->causal);
-    terms_add(terms, "window: %d, %d, %d", o->window, o->window_left, o->window_right);
-    terms_add(terms, "given: %#x", o->given);
-    terms_add(terms, "scale: %a", (double)o->scale);
-    terms_add(terms, "softcap: %a", (double)o->softcap);
-    terms_add(terms, "masked_row: %d", (int)o->masked_row);
+#define OPTION(kind, type, wide, name) terms_add(terms, #name ": " TERM_##kind(o->name));
+#include "../attention_options.def"
+#undef OPTION
     terms_add(terms, "exact_softmax: %d", o->exact_softmax);
     terms_add(terms, "scores_kind: %d", (int)o->scores_kind);
     terms_add_tensor(terms, "scores", o->scores);
@@ -72,11 +75,9 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
               hash_frequencies(&o->rope, head_dim), (double)o->rope.attention_factor);
     terms_add_tensor(terms, "q_norm", o->q_norm);
     terms_add_tensor(terms, "k_norm", o->k_norm);
-    terms_add(terms, "norm_epsilon: %a", (double)o->norm_epsilon);
     terms_add_tensor(terms, "sink", o->sink);
     terms_add_tensor(terms, "alibi", o->alibi);
-    terms_add(terms, "dropout: %a, seed %llu, from %u, %u, %u", (double)o->dropout,
-              (unsigned long long)o->dropout_seed, o->dropout_batch, o->dropout_head,
+    terms_add(terms, "dropout from: %u, %u, %u", o->dropout_batch, o->dropout_head,
               o->dropout_query);
 }
 

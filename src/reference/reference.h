@@ -23,20 +23,15 @@ struct ref_attention {
     size_t kv_length_count;
     const int64_t *query_offset; /* [query_offset_count]; NULL: n_past */
     size_t query_offset_count;
-    bool causal, window;
-    int64_t window_left, window_right;
-    uint32_t given; /* as of struct vka_attention_options */
-    double scale;   /* 0: 1 / sqrt(head_dim), unless given */
-    double softcap; /* 0: none */
-    enum vka_masked_row masked_row;
+    /* As in struct vka_attention_options. */
+#define OPTION(kind, type, wide, name) wide name;
+#include "../attention_options.def"
+#undef OPTION
     struct vka_rope rope;
     const double *q_norm, *k_norm; /* [head_dim]; NULL: none */
-    double norm_epsilon;           /* 0: 1e-6, unless given */
     const double *sink;            /* [n_head]; NULL: none */
     const double *alibi;           /* [n_head]; NULL: none */
-    double dropout;
-    uint64_t dropout_seed;
-    size_t dropout_batch; /* added to the batch element of the draw */
+    size_t dropout_batch;          /* added to the batch element of the draw */
     /* Results, each may be NULL. */
     double *context;                  /* [batch][n_head][n_q][value_dim] */
     double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */

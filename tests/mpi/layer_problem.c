@@ -87,14 +87,10 @@ bool layer_problem_open(struct vka_mpi *mpi, const char *path, struct layer_prob
                       .attention = {.mask = upload(mpi, p, c->mask),
                                     .kv_length = upload(mpi, p, c->kv_length),
                                     .query_offset = upload(mpi, p, c->query_offset),
-                                    .causal = c->config.causal,
-                                    .window = c->config.window,
-                                    .window_left = c->config.window_left,
-                                    .window_right = c->config.window_right,
-                                    .scale = (float)c->config.scale,
-                                    .softcap = (float)c->config.softcap,
-                                    .masked_row = c->config.masked_row,
                                     .rope = c->config.rope});
+#define OPTION(kind, type, wide, name) p->op.attention.name = (type)c->config.name;
+#include "../../src/attention_options.def"
+#undef OPTION
     return true;
 }
 

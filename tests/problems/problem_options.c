@@ -211,25 +211,17 @@ struct vka_attention_op problem_op_of(const struct problem *p,
                 .mask = view[OPERAND_MASK],
                 .kv_length = view[OPERAND_LENGTH],
                 .query_offset = view[OPERAND_OFFSET],
-                .causal = p->causal,
-                .window = p->window,
-                .window_left = p->window_left,
-                .window_right = p->window_right,
-                .given = p->given,
-                .scale = p->scale,
-                .softcap = p->softcap,
-                .masked_row = p->masked_row,
+#define OPTION(kind, type, wide, name) .name = p->name,
+#include "../../src/attention_options.def"
+#undef OPTION
                 .scores_kind = p->scores_kind,
                 .scores = view[OPERAND_SCORES],
                 .log_sum_exp = view[OPERAND_LOG_SUM],
                 .rope = p->rope,
                 .q_norm = view[OPERAND_Q_NORM],
                 .k_norm = view[OPERAND_K_NORM],
-                .norm_epsilon = p->norm_epsilon,
                 .sink = view[OPERAND_SINK],
                 .alibi = view[OPERAND_ALIBI],
-                .dropout = p->dropout,
-                .dropout_seed = p->dropout_seed,
                 .exact_softmax = p->exact,
             },
     };
@@ -247,18 +239,10 @@ void problem_ask_options(const struct problem_data *d, struct ref_attention *r)
 {
     const struct problem *p = d->p;
     const struct operand *o = d->operands;
-    r->causal = p->causal;
-    r->window = p->window;
-    r->window_left = p->window_left;
-    r->window_right = p->window_right;
-    r->given = p->given;
-    r->scale = (double)p->scale;
-    r->softcap = (double)p->softcap;
-    r->masked_row = p->masked_row;
+#define OPTION(kind, type, wide, name) r->name = (wide)p->name;
+#include "../../src/attention_options.def"
+#undef OPTION
     r->rope = p->rope;
-    r->norm_epsilon = (double)p->norm_epsilon;
-    r->dropout = (double)p->dropout;
-    r->dropout_seed = p->dropout_seed;
     r->q_norm = o[OPERAND_Q_NORM].values; /* NULL where there is none */
     r->k_norm = o[OPERAND_K_NORM].values;
     r->sink = o[OPERAND_SINK].values;

@@ -19,12 +19,10 @@ struct case_config {
     enum case_layout layout;
     uint32_t num_heads;    /* 0: not given (only in weight files) */
     uint32_t num_kv_heads; /* 0: num_heads */
-    double scale;          /* 0: 1 / sqrt(head_dim) */
-    double softcap;        /* 0: none */
-    bool causal;
-    bool window;
-    int32_t window_left, window_right; /* -1: unbounded */
-    enum vka_masked_row masked_row;
+    /* As in struct vka_attention_options; 0 where the file has no key for it. */
+#define OPTION(kind, type, wide, name) wide name;
+#include "../../src/attention_options.def"
+#undef OPTION
     enum vka_scores scores;
     bool interleaved;      /* heads are interleaved in the outputs of projections */
     struct vka_rope rope;  /* dim 0: none */

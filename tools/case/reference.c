@@ -154,13 +154,9 @@ static struct ref_attention describe(const struct case_file *c, const struct pro
         .kv_length_count = c->kv_length ? (size_t)c->kv_length->shape[0] : 0,
         .query_offset = p->query_offset,
         .query_offset_count = c->query_offset ? (size_t)c->query_offset->shape[0] : 0,
-        .causal = config->causal,
-        .window = config->window,
-        .window_left = config->window_left,
-        .window_right = config->window_right,
-        .scale = config->scale,
-        .softcap = config->softcap,
-        .masked_row = config->masked_row,
+#define OPTION(kind, type, wide, name) .name = config->name,
+#include "../../src/attention_options.def"
+#undef OPTION
         .rope = config->rope,
         .context = p->context,
     };

@@ -89,13 +89,9 @@ static enum vka_status set_options(struct run *r, struct vka_attention_options *
     const struct case_config *config = &c->config;
     const uint32_t scores[] = {c->batch, c->n_head, c->n_q, c->n_kv};
     enum vka_status status = VKA_OK;
-    o->causal = config->causal;
-    o->window = config->window;
-    o->window_left = config->window_left;
-    o->window_right = config->window_right;
-    o->scale = (float)config->scale;
-    o->softcap = (float)config->softcap;
-    o->masked_row = config->masked_row;
+#define OPTION(kind, type, wide, name) o->name = (type)config->name;
+#include "../../src/attention_options.def"
+#undef OPTION
     o->rope = config->rope;
     o->exact_softmax = config->softmax_precision == 11;
     o->scores_kind = config->scores;

@@ -52,7 +52,7 @@ static void put_facts(FILE *out, const struct run_page *page)
     snprintf(more, sizeof more, "%s, batch of %" PRIu32, html_file_name(page->query), c->batch);
     html_put_fact(out, "Input", value, more);
     if (config->window)
-        snprintf(window, sizeof window, ", window %" PRId32 ",%" PRId32, config->window_left,
+        snprintf(window, sizeof window, ", window %" PRId64 ",%" PRId64, config->window_left,
                  config->window_right);
     snprintf(more, sizeof more, "%s%s%s", c->mask ? "with a mask" : "no mask",
              c->kv_length ? ", key lengths" : "", window);
