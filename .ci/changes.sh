@@ -12,8 +12,8 @@
 #   library    the library on the host
 needed_by() {
     case $1 in
-    README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
-    python/* | tests/python/*) echo python ;;
+    [A-Z]*.md | LICENSE | CITATION.cff | .github/* | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
+    pyproject.toml | python/* | tests/python/*) echo python ;;
     shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
         tools/dev/sid_tree.sh | tools/dev/archive.sh | tools/dev/prebuild_shaders.sh)
         echo kernels plans library

@@ -55,14 +55,17 @@ sed -n '/^```python$/,/^```$/{/^```/d;p;}' README.md >"$work/example.py"
 sed -n '/^```python$/,/^```$/{s/^.*print(.*# *//p;}' README.md >"$work/want"
 [ -s "$work/want" ] || fail "README.md has no example in Python"
 
-# wheel KIND PATTERN LIBRARY: unpacks it into $work/KIND, and looks for what has to be in it.
+# wheel KIND PATTERN LIBRARY BUILD: unpacks it into $work/KIND, and looks for what has to be in it.
 wheel() {
     file=$(only "$2")
     quietly unzip -o "$file" -d "$work/$1"
     binaries=$(find "$work/$1" -name '*.so*' -o -name '*.dll' -o -name '*.pyd')
     [ "$binaries" = "$work/$1/vkattn/$3" ] || fail "$file has the libraries $binaries"
-    quietly cmake -D SOURCE="$root" -D MODULES="$root/build-dist/$1/shaders" \
+    quietly cmake -D SOURCE="$root" -D MODULES="$root/build-dist/$4/shaders" \
         -D LIBRARY="$binaries" -P tests/install/kernels.cmake
+    for text in 'Project-URL: Source' 'Classifier: Typing' 'help(vkattn)'; do
+        grep -q "$text" "$work/$1"/vkattn-*.dist-info/METADATA || fail "METADATA of $file lacks '$text'"
+    done
     for text in 'Permission is hereby granted' volk; do
         grep -q "$text" "$work/$1"/vkattn-*.dist-info/licenses/LICENSE ||
             fail "the licence in $file lacks '$text'"
@@ -84,7 +87,7 @@ say "checksums"
 
 say "source archive"
 tar -tzf "$(only 'vkattn-*.tar.gz')" | grep -v '/$' | sed 's|^[^/]*/||' | sort >"$work/archive"
-git ls-tree -r --name-only HEAD | sort | diff - "$work/archive" || fail "files of the archive"
+{ git ls-tree -r --name-only HEAD; echo PKG-INFO; } | sort | diff - "$work/archive" || fail "files of the archive"
 
 auditwheel=
 if /usr/bin/python3 -m venv "$work/audit" >/dev/null 2>&1 &&
@@ -96,7 +99,7 @@ else
 fi
 
 say "wheel, x86-64"
-wheel linux 'vkattn-*-manylinux*_x86_64.whl' libvkattn.so.0
+wheel linux 'vkattn-*-manylinux_2_[12]*_x86_64.whl' libvkattn.so.0 wheel-x86_64
 quietly /usr/bin/python3 -m venv --system-site-packages "$work/python"
 quietly "$work/python/bin/pip" install --no-index --no-deps "$(only 'vkattn-*-manylinux*_x86_64.whl')"
 (cd "$work" && env -u VKATTN_LIBRARY -u PYTHONPATH python/bin/python example.py) >"$work/out" ||
@@ -104,7 +107,7 @@ quietly "$work/python/bin/pip" install --no-index --no-deps "$(only 'vkattn-*-ma
 diff "$work/want" "$work/out"
 
 say "wheel, arm64"
-wheel arm64 'vkattn-*-manylinux*_aarch64.whl' libvkattn.so.0
+wheel arm64 'vkattn-*-manylinux_2_[12]*_aarch64.whl' libvkattn.so.0 wheel-aarch64
 if command -v qemu-aarch64 >/dev/null && tools/dev/arm64_tree.sh build-arm64-tree; then
     env -u VKATTN_LIBRARY PYTHONPATH="$work/arm64" PYTHONDONTWRITEBYTECODE=1 \
         tools/dev/arm64.sh build-arm64-tree/usr/bin/python3 "$work/example.py" >"$work/out" ||
@@ -115,7 +118,7 @@ else
 fi
 
 say "wheel and zip, Windows"
-wheel windows 'vkattn-*-win_amd64.whl' vkattn.dll
+wheel windows 'vkattn-*-win_amd64.whl' vkattn.dll windows
 # No Python of Windows loads it here: what the package reads of its headers has to be in the DLL.
 quietly cmake -D OBJDUMP=x86_64-w64-mingw32-objdump -D LIBRARY="$work/windows/vkattn/vkattn.dll" \
     -D FOLDER="$work/windows/vkattn" -D HEADERS=vkattn,vkattn_cache,vkattn_model,vkattn_train \

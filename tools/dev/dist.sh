@@ -5,15 +5,17 @@
 #
 # PART is one of these; without any, all that no option has to be given for:
 #
-#   source   vkattn-0.1.0.tar.gz, of which everything else is built; ports/ in it is an overlay port
-#            of vcpkg
+#   source   vkattn-0.1.0.tar.gz, of which everything else is built and which pip builds too; ports/ in
+#            it is an overlay port of vcpkg
 #   linux    Debian 12's packages and the wheel for x86-64
 #   arm64    the wheel for arm64
 #   windows  the wheel, and a zip of the DLL, its import library, static libraries, headers, commands
 #            and the package files of CMake
 #   debian13 Debian 13's packages, made in TREE, which `debootstrap trixie TREE` left; as root
 #
-# They lie in FOLDER, dist/ by default, with SHA256SUMS. The same commit gives the same bytes in
+# Wheels for Linux take glibc 2.17 or later, by the compiler of PyPI's package ziglang.
+#
+# They lie in FOLDER, dist/ by default, with SHA256SUMS and what they consist of as SPDX. The same commit gives the same bytes in
 # every folder, with the same compilers; dates are those of the commit. It takes Debian 12 and what
 # tools/setup.sh ci installs. Nothing of it is tested here: tests/install/dist.sh does that.
 set -eu
@@ -73,8 +75,8 @@ quietly() {
 make_source() {
     mkdir -p "$work"
     rm -rf "$source"
-    git -c tar.umask=0022 archive --format=tar --prefix="$name/" HEAD | gzip -9n >"$work/$name.tar.gz"
-    tar -xzf "$work/$name.tar.gz" -C "$work"
+    git -c tar.umask=0022 archive --format=tar --prefix="$name/" HEAD | tar -x -C "$work"
+    PYTHONPATH=$source/python python3 -B -c "import source_build as s; s.build_sdist('$work')"
 }
 
 # configure FOLDER PRESET OPTION...: in $work/FOLDER. No folder of this machine gets into the files.
@@ -95,8 +97,19 @@ build() {
 # wheel FOLDER: of $work/FOLDER.
 wheel() {
     rm -f "$work/$1"/*.whl
-    quietly cmake --build "$work/$1" --target wheel
+    quietly cmake --build "$work/$1" --parallel "$(nproc)" --target wheel
     install -m 644 "$work/$1"/*.whl "$output/"
+}
+
+# manylinux_wheel MACHINE: the kernels of the first one serve the others.
+kernels=
+manylinux_wheel() {
+    [ -x build-zig/bin/python ] || quietly python3 -m venv build-zig
+    quietly build-zig/bin/pip install -q --disable-pip-version-check ziglang==0.17.1
+    configure "wheel-$1" manylinux -DVKATTN_ZIG="$root/build-zig/bin/python" -DVKATTN_MACHINE="$1" \
+        -DVKATTN_SPIRV_FROM="$kernels"
+    wheel "wheel-$1"
+    kernels=$work/wheel-$1/shaders
 }
 
 make_linux() {
@@ -106,15 +119,11 @@ make_linux() {
     quietly cpack --config "$work/linux/CPackConfig.cmake" -B "$work/deb"
     mkdir -p "$output/debian-12"
     install -m 644 "$work"/deb/*.deb "$output/debian-12/"
-    wheel linux
+    manylinux_wheel x86_64
 }
 
 make_arm64() {
-    quietly tools/dev/arm64_tree.sh build-arm64-tree
-    # -O2, as it is tested; GCC 12.2 for arm64 fails at -O3.
-    configure arm64 arm64 -DVKATTN_ARM64_TREE="$root/build-arm64-tree" \
-        "-DCMAKE_C_FLAGS_RELEASE=-O2 -DNDEBUG"
-    wheel arm64
+    manylinux_wheel aarch64
 }
 
 # zip_folder FOLDER ZIP: sorted, with the commit's time and no more than modes of files.
@@ -185,6 +194,8 @@ for part in $parts; do
     *) "make_$part" ;;
     esac
 done
+python3 -B "$source/tools/dev/sbom.py" "$output" "$work" >"$work/sbom"
+mv "$work/sbom" "$output/$name.spdx.json"
 cd "$output"
 sums=$(find . -type f ! -name SHA256SUMS | sed 's|^\./||' | sort | xargs sha256sum)
 echo "$sums" >SHA256SUMS
