@@ -128,7 +128,7 @@ installed=$(find "$work/zip" -mindepth 1 -maxdepth 1)
 for file in README.md LICENSE bin/vkattn.exe lib/libvkattn.dll.a lib/cmake/vkattn/vkattn-config.cmake; do
     [ -s "$installed/$file" ] || fail "the zip lacks $file"
 done
-quietly cmake -D INPUT=README.md -D OUTPUT="$work/readme_example.c" -P tests/install/extract.cmake
+quietly cmake -D INPUT=docs/start.md -D OUTPUT="$work/first_example.c" -P tests/install/extract.cmake
 quietly x86_64-w64-mingw32-gcc -std=c11 -static -I"$installed/include" -I"$work" \
     tests/windows/load.c -o "$work/load.exe"
 quietly cmake -S tests/install/consumer -B "$work/consumer" \

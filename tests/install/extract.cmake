@@ -1,6 +1,6 @@
 # Takes the first example out of a text, so that what a reader copies is what a test compiles.
 #
-#   cmake -D INPUT=vkattn.h|README.md [-D AFTER=TEXT] -D OUTPUT=FILE -P extract.cmake
+#   cmake -D INPUT=vkattn.h|start.md [-D AFTER=TEXT] -D OUTPUT=FILE -P extract.cmake
 #
 # AFTER: the first one behind that text. In a header: the first lines of a comment indented by four
 # and more spaces. In Markdown: the first ```c block.

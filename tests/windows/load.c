@@ -1,5 +1,5 @@
-/* The README's example in a program that does not link vkattn.dll: it loads the DLL that it is given
- * and finds the functions by their names. */
+/* The first example of docs/start.md in a program that does not link vkattn.dll: it loads the DLL that
+ * it is given and finds the functions by their names. */
 #include <stdio.h>
 #include <string.h>
 #include <windows.h>
@@ -62,7 +62,7 @@ int readme_main(void);
 #define vka_plan_finish dll.vka_plan_finish
 #define vka_plan_run dll.vka_plan_run
 #define vka_plan_destroy dll.vka_plan_destroy
-#include "readme_example.c"
+#include "first_example.c"
 #undef main
 
 int main(int argc, char **argv)

@@ -52,7 +52,7 @@ tools/dev/arm64_tree.sh build-arm64-tree || {
 quietly cmake --preset arm64 -DVKATTN_WERROR=ON
 case $scope in
 all | full) set -- ;;
-*) set -- --target vkattn vkattn_tool test_unit test_readme_example ;;
+*) set -- --target vkattn vkattn_tool test_unit test_first_example ;;
 esac
 quietly cmake --build --preset arm64 --parallel "$(nproc)" "$@"
 
@@ -130,7 +130,7 @@ all)
         tests/cases/seeds/seed004_self.safetensors tests/cases/quant/q8_0_1x64x256.safetensors
     tools/dev/arm64.sh "$build/vkattn" check --no-self-test --no-cache "$@"
     say "tests"
-    ctest --preset arm64 -R '^(os|os_files|io_write|safetensors|npy|gguf|gguf_values|int4|case|tuning_profile|readme_example|header_c11_.*|symbols)$'
+    ctest --preset arm64 -R '^(os|os_files|io_write|safetensors|npy|gguf|gguf_values|int4|case|tuning_profile|first_example|header_c11_.*|symbols)$'
     ;;
 esac
 say "all passed"

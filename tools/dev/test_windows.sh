@@ -57,7 +57,7 @@ quietly cmake --preset windows -DVKATTN_WERROR=ON
 case $scope in
 all) set -- ;;
 *) set -- --target vkattn vkattn_archive vkattn_io_archive vkattn_tool vkattn-mnist test_unit test_load \
-    test_readme_example test_portability test_interop ;;
+    test_first_example test_portability test_interop ;;
 esac
 quietly cmake --build --preset windows --parallel "$(nproc)" "$@"
 
@@ -93,7 +93,7 @@ case $scope in
 all) ctest --preset windows --output-on-failure ;;
 *)
     ctest --preset windows -R "^(os|os_files|status|vk|tuning_profile|device_caps|io_write|io_place|safetensors|\
-npy|gguf|gguf_values|gguf_write|int4|case|load|readme_example|portability|interop|header_c.*|symbols.*)$"
+npy|gguf|gguf_values|gguf_write|int4|case|load|first_example|portability|interop|header_c.*|symbols.*)$"
     ;;
 esac
 
