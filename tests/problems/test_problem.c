@@ -201,7 +201,7 @@ static const struct {
     {"page_size", {0, 890, 0, 0}},
     {"cached_k", {0, 1020, 1600, 0}},
     {"cached_v", {0, 1040, 1590, 0}},
-    {"no_hadamard", {0, 850, 860, 0}},
+    {"no_hadamard", {0, 850, 700, 0}},
     {"n_append", {0, 530, 0, 0}},
     {"weight", {0, 0, 1800, 0}},
     {"interleaved", {0, 0, 330, 0}},

@@ -125,7 +125,7 @@ class Walk:
         return made() if callable(made) else made
 
     def option(self, name):
-        """Of attention, whose annotations hold aliases."""
+        """Those of attention, whose annotations hold aliases."""
         fixed = {"window": "tuple[int, int]", "rope": "Rope", "masked_row": "str"}
         hint = str(vkattn.AttentionOptions.__annotations__[name])
         hint = "Tensor | Array" if "Array" in hint else hint.split("'")[1]

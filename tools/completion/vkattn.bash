@@ -78,7 +78,7 @@ _vkattn() {
     'bench linear:--rows') ;;
     'bench linear:--n') ;;
     'bench linear:--k') ;;
-    'bench linear:--weights') _vkattn_words 'f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 i4_g128' ;;
+    'bench linear:--weights') _vkattn_words 'f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 tq2_0 tq1_0 iq3_s iq3_xxs iq2_xxs iq2_xs iq2_s iq1_s iq1_m f8_e4m3_g64 f8_e5m2_g64 nf4_g64 i4_g128' ;;
     'bench linear:--activations') _vkattn_words 'input i8' ;;
     'bench linear:--dtype') _vkattn_words 'f32 f16 bf16' ;;
     'bench linear:--path') _vkattn_words 'auto unfused fused' ;;

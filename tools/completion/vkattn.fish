@@ -106,7 +106,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcom
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l rows -x -d 'Rows of X and Y'
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l n -x -d 'Rows of W, columns of Y'
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l k -x -d 'Columns of X and W'
-complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l weights -x -a 'f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 i4_g128' -d 'The type of W, such as q4_k'
+complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l weights -x -a 'f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 tq2_0 tq1_0 iq3_s iq3_xxs iq2_xxs iq2_xs iq2_s iq1_s iq1_m f8_e4m3_g64 f8_e5m2_g64 nf4_g64 i4_g128' -d 'The type of W, such as q4_k'
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l activations -x -a 'input i8' -d 'Whether X is quantised to int8 first'
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l dtype -x -a 'f32 f16 bf16' -d 'The storage type on the device'
 complete -c vkattn -n '__fish_seen_subcommand_from bench; and __fish_seen_subcommand_from linear' -l path -x -a 'auto unfused fused' -d 'The path of attention'

@@ -164,7 +164,7 @@ _vkattn() {
         '--rows[Rows of X and Y]:rows: '
         '--n[Rows of W, columns of Y]:n: '
         '--k[Columns of X and W]:k: '
-        '--weights[The type of W, such as q4_k]:weights:(f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 i4_g128)'
+        '--weights[The type of W, such as q4_k]:weights:(f32 f16 bf16 i8 q8_0 q4_0 q4_1 q5_0 q4_K q6_K mxfp4 q5_1 q5_K q3_K q2_K iq4_nl iq4_xs nvfp4 tq2_0 tq1_0 iq3_s iq3_xxs iq2_xxs iq2_xs iq2_s iq1_s iq1_m f8_e4m3_g64 f8_e5m2_g64 nf4_g64 i4_g128)'
         '--activations[Whether X is quantised to int8 first]:activations:(input i8)'
         '--dtype[The storage type on the device]:dtype:(f32 f16 bf16)'
         '--path[The path of attention]:path:(auto unfused fused)'
