@@ -42,6 +42,7 @@ WORDS = {
     "activation_backward": ["identity", "silu", "gelu", "nothing"],
     "optimiser": ["sgd", "adamw", "rms"],
 }
+ANY_WORD = sorted({word for words in WORDS.values() for word in words})
 
 
 class Walk:
@@ -121,11 +122,12 @@ class Walk:
     def draw(self, parameter, annotation):
         """A value of one of the types that it names; of a new one there has to be a row above."""
         name = self.choice(annotation.split(" | "))
-        made = self.choice(WORDS[parameter] if name == "str" else self.values[name])
+        words = WORDS.get(parameter, ANY_WORD)
+        made = self.choice(words if name == "str" else self.values[name])
         return made() if callable(made) else made
 
     def option(self, name):
-        """Those of attention, whose annotations hold aliases."""
+        """Draws an option of attention, whose annotations hold aliases."""
         fixed = {"window": "tuple[int, int]", "rope": "Rope", "masked_row": "str"}
         hint = str(vkattn.AttentionOptions.__annotations__[name])
         hint = "Tensor | Array" if "Array" in hint else hint.split("'")[1]
