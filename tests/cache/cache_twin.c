@@ -8,6 +8,7 @@
 #include "patience.h"
 #include "core/arith.h"
 #include "core/dtype.h"
+#include "problems/types.h"
 #include "reference/reference.h"
 
 #define MOST_DIM 256 /* a multiple of 32 */
@@ -16,9 +17,7 @@ enum { Q, K, V, O, S };
 
 enum vka_dtype twin_draw_dtype(struct rng *rng)
 {
-    static const enum vka_dtype types[] = {VKA_F32,  VKA_F32,  VKA_F16,  VKA_BF16,    VKA_Q8_0,
-                                           VKA_Q8_0, VKA_Q4_0, VKA_Q4_0, VKA_F8_E4M3, VKA_F8_E4M3};
-    return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
+    return type_draw(rng, type_is_cached);
 }
 
 static void *take(size_t n, size_t size)

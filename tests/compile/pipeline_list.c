@@ -15,8 +15,7 @@ enum kind {
     KIND_PAST,
     KIND_DECODE,
     KIND_PAGED,
-    KIND_Q8,
-    KIND_Q4
+    KIND_SCALED /* a cache of each type whose values have a scale */
 };
 
 /* Attention with the head sizes that models use, and one that is no multiple of 4. */
@@ -26,8 +25,8 @@ static const struct attention_case {
 } attention_cases[] = {
     {KIND_PLAIN, 512, 512, 64}, {KIND_CAUSAL, 512, 512, 128}, {KIND_GENERAL, 96, 96, 64},
     {KIND_GENERAL, 96, 96, 30}, {KIND_DECODE, 1, 512, 64},    {KIND_DECODE, 1, 512, 128},
-    {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},     {KIND_Q8, 1, 512, 64},
-    {KIND_Q8, 64, 512, 64},     {KIND_Q4, 1, 512, 64},
+    {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},     {KIND_SCALED, 1, 512, 64},
+    {KIND_SCALED, 64, 512, 64},
 };
 
 /* Rows, outputs and inputs of a product; the last inputs come in splits. */
@@ -164,16 +163,15 @@ fail:
 }
 
 static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype dtype,
-                                           const struct attention_case *c)
+                                           enum vka_dtype kept, const struct attention_case *c)
 {
-    if (c->kind >= KIND_Q8 && plan->path == VKA_PATH_UNFUSED)
+    if (c->kind == KIND_SCALED && plan->path == VKA_PATH_UNFUSED)
         return VKA_OK; /* which does not read quantised caches */
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     struct vka_tensor *t[OPERAND_COUNT] = {NULL};
     struct vka_cache *cache = NULL;
     bool cached = c->kind >= KIND_DECODE;
-    enum vka_dtype kept = c->kind == KIND_Q8 ? VKA_Q8_0 : c->kind == KIND_Q4 ? VKA_Q4_0 : dtype;
     uint32_t n_new = cached || c->kind == KIND_PAST ? c->n_q : c->n_kv;
     struct vka_attention_op op = {.struct_size = sizeof op};
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->head_dim},
@@ -311,8 +309,13 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < COUNTOF(linear_cases); i++)
         TRY(plan_linear(plan, dtype, dtype, VKA_F32, linear_cases[i]));
-    for (size_t i = 0; i < COUNTOF(attention_cases); i++)
-        TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
+    for (size_t i = 0; i < COUNTOF(attention_cases); i++) {
+        if (attention_cases[i].kind != KIND_SCALED)
+            TRY(plan_attention_case(plan, dtype, dtype, &attention_cases[i]));
+        for (EACH_TYPE(kept, dtype_is_scaled))
+            if (attention_cases[i].kind == KIND_SCALED)
+                TRY(plan_attention_case(plan, dtype, kept, &attention_cases[i]));
+    }
     TRY(plan_tables(plan, dtype));
     TRY(plan_train_attention(plan, dtype));
 fail:

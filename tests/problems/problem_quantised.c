@@ -13,6 +13,7 @@
 #include "cache_soil.h"
 #include "operand.h"
 #include "quantised.h"
+#include "types.h"
 
 enum { MOST_BATCH = 3, N_WEIGHT = 4, MOST_HEAD = 4 };
 
@@ -63,9 +64,7 @@ static void draw_sizes(struct rng *rng, struct problem *p)
 
 static enum vka_dtype draw_cached(struct rng *rng)
 {
-    static const enum vka_dtype types[] = {VKA_Q8_0,    VKA_Q4_0, VKA_F8_E4M3, VKA_Q8_0, VKA_Q4_0,
-                                           VKA_F8_E4M3, VKA_F32,  VKA_F16,     VKA_BF16};
-    return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
+    return type_draw(rng, type_is_cached);
 }
 
 void problem_quantised_draw(struct problem *p, uint64_t seed)

@@ -43,6 +43,12 @@ static inline enum vka_dtype type_draw_float(struct rng *rng)
     return type_draw_uneven(rng, dtype_is_float, 1);
 }
 
+/* What a cache may hold. */
+static inline bool type_is_cached(enum vka_dtype dtype)
+{
+    return dtype_is_float(dtype) || dtype_is_scaled(dtype);
+}
+
 /* Rows that are looked up by their numbers: vka_plan_add_gather. */
 static inline bool type_is_table(enum vka_dtype dtype)
 {
