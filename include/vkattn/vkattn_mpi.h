@@ -132,10 +132,10 @@ VKA_API void vka_mpi_positions(uint32_t n, int size, int rank, struct vka_mpi_ra
 struct vka_mpi_layer_info {
     size_t struct_size;
     enum vka_mpi_split split; /* HEADS: each rank has a part of the weights; BATCH: each has all */
-    /* HEADS: the number of parts that a rank's heads are computed in; one part is sent while the
+    /* HEADS: the number of rounds that a rank's heads are computed in; one is sent while the
      * next is computed. 0: two if every rank has two key heads, else one. With a cache it must be
      * 1. */
-    uint32_t pieces;
+    uint32_t rounds;
     /* The whole layer. Only this rank's part of the arrays is read, so they may lie in a mapped
      * file; they may be unaligned. struct_size need not be filled in. keep_weights is UNSUPPORTED
      * for HEADS with an output projection, and so are weights in tensors. */
@@ -163,9 +163,9 @@ VKA_API void vka_mpi_layer_destroy(struct vka_mpi_layer **layer);
 struct vka_mpi_plan_info {
     size_t struct_size;
     enum vka_mpi_split split; /* for vka_mpi_plan_attention; a layer's plan has its layer's split */
-    uint32_t pieces;          /* as for layers; a layer's plan by HEADS has its layer's pieces */
+    uint32_t rounds;          /* as for layers; a layer's plan by HEADS has its layer's rounds */
     enum vka_path path;
-    uint64_t workspace_limit; /* of each of the pieces, as in vka_plan_info */
+    uint64_t workspace_limit; /* of each of the rounds, as in vka_plan_info */
 };
 
 /* Makes a plan that runs a layer on tensors of vka_mpi_device. op->layer is NULL; everything else

@@ -36,7 +36,7 @@ unsigned os_n_core(void);
 
 /* Runs function(context) on this thread and on up to n - 1 others, and returns when all are done.
  * There are fewer others, or none, if the system starts no more; OS_MAX_THREADS in all. So the
- * function takes its work from context piece by piece, until nothing is left. */
+ * function takes its work from context item by item, until nothing is left. */
 #define OS_MAX_THREADS 16
 void os_run_threads(size_t n, void (*function)(void *context), void *context);
 

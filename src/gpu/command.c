@@ -356,18 +356,18 @@ static enum vka_status transfer(struct vka_device *device, const struct memory_r
     if (status != VKA_OK)
         return status;
     for (uint64_t done = 0; done < size && status == VKA_OK;) {
-        uint64_t piece = size - done < staging.size ? size - done : staging.size;
+        uint64_t slice = size - done < staging.size ? size - done : staging.size;
         VkBuffer host = staging.block->buffer, local = range->block->buffer;
         uint64_t at = range->offset + offset + done;
         if (to_device) {
-            memcpy(memory_mapped(&staging), data + done, piece);
-            status = copy_and_wait(device, host, staging.offset, local, at, piece);
+            memcpy(memory_mapped(&staging), data + done, slice);
+            status = copy_and_wait(device, host, staging.offset, local, at, slice);
         } else {
-            status = copy_and_wait(device, local, at, host, staging.offset, piece);
+            status = copy_and_wait(device, local, at, host, staging.offset, slice);
             if (status == VKA_OK)
-                memcpy(data + done, memory_mapped(&staging), piece);
+                memcpy(data + done, memory_mapped(&staging), slice);
         }
-        done += piece;
+        done += slice;
     }
     if (!is_in_flight(device, device->queue.submitted)) /* else the device may still write there */
         memory_free(device, &staging);

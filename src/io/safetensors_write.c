@@ -107,10 +107,10 @@ struct text {
     size_t size;
 };
 
-static void put(struct text *text, const char *piece, size_t size)
+static void put(struct text *text, const char *from, size_t size)
 {
     if (text->to)
-        memcpy(text->to + text->size, piece, size);
+        memcpy(text->to + text->size, from, size);
     text->size += size;
 }
 

@@ -113,7 +113,7 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
         return VKA_OK;
     ENSURE_ARG(begin + count <= INT_MAX,
                "a message of %llu elements or more exceeds the %d that MPI can count: use more "
-               "pieces or ranks",
+               "rounds or ranks",
                (unsigned long long)(begin + count), INT_MAX);
     if (legs->n == legs->room) {
         size_t room = legs->room ? 2 * legs->room : 4;

@@ -14,7 +14,7 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
     ENSURE_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
                "%s: split is %d, but a layer is split by heads or batch", caller,
                (int)given->split);
-    ENSURE_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
+    ENSURE_ARG(given->rounds <= 1024, "%s: rounds is %u, more than 1024", caller, given->rounds);
     ENSURE(layer_info_check(log, caller, info));
     ENSURE_ARG(vka_dtype_size(info->dtype) != 0 && info->quantise == VKA_F32,
                "%s: quantised weights are for one device", caller);
@@ -32,7 +32,7 @@ static void describe(const struct vka_mpi_layer_info *given, const struct vka_la
                      struct terms *terms)
 {
     terms_add(terms, "split: %d", (int)given->split);
-    terms_add(terms, "pieces: %u", given->pieces);
+    terms_add(terms, "rounds: %u", given->rounds);
     terms_add(terms, "n_head: %u", info->n_head);
     terms_add(terms, "n_kv_head: %u", info->n_kv_head);
     terms_add(terms, "head_dim: %u", info->head_dim);
@@ -65,8 +65,8 @@ static const void *heads_of(const void *all, const struct vka_layer_info *info, 
 }
 
 /* Makes the projections of some heads, as a layer whose output is their contexts. */
-static enum vka_status create_piece(struct vka_mpi_layer *layer, const struct vka_layer_info *whole,
-                                    const struct share *share, struct vka_layer **piece)
+static enum vka_status create_round(struct vka_mpi_layer *layer, const struct vka_layer_info *whole,
+                                    const struct share *share, struct vka_layer **round)
 {
     struct log *log = &layer->mpi->log;
     enum vka_status status = VKA_OK;
@@ -95,7 +95,7 @@ static enum vka_status create_piece(struct vka_mpi_layer *layer, const struct vk
     info.n_kv_head = share->key.count;
     info.output = (struct vka_linear_weights){NULL, NULL};
     info.output_dim = 0;
-    TRY(comm_device_error(layer->mpi, vka_layer_create(layer->mpi->device, &info, piece)));
+    TRY(comm_device_error(layer->mpi, vka_layer_create(layer->mpi->device, &info, round)));
 fail:
     for (size_t i = 0; i < COUNTOF(copy); i++)
         free(copy[i]);
@@ -172,27 +172,27 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
     };
     layer->info.query = layer->info.key = layer->info.value = layer->info.output = none;
     bool batch = given->split == VKA_MPI_BATCH;
-    layer->n_piece = batch ? 1 : split_pieces(given->pieces, whole->n_kv_head, mpi->size);
-    layer->piece = calloc(layer->n_piece, sizeof *layer->piece);
-    ENSURE_ALLOC(layer->piece);
+    layer->n_round = batch ? 1 : split_rounds(given->rounds, whole->n_kv_head, mpi->size);
+    layer->round = calloc(layer->n_round, sizeof *layer->round);
+    ENSURE_ALLOC(layer->round);
     if (batch) {
-        ENSURE_DEVICE(vka_layer_create(mpi->device, whole, &layer->piece[0]));
+        ENSURE_DEVICE(vka_layer_create(mpi->device, whole, &layer->round[0]));
         return VKA_OK;
     }
-    for (uint32_t p = 0; p < layer->n_piece; p++) {
+    for (uint32_t p = 0; p < layer->n_round; p++) {
         struct share share = layer_share(layer, mpi->rank, p);
         if (share.query.count)
-            ENSURE(create_piece(layer, whole, &share, &layer->piece[p]));
+            ENSURE(create_round(layer, whole, &share, &layer->round[p]));
     }
     if (layer->has_output)
         ENSURE(upload_output(layer, whole));
     return VKA_OK;
 }
 
-struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t piece)
+struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t round)
 {
     return split_heads(layer->info.n_head, layer->info.n_kv_head, layer->mpi->size, rank,
-                       layer->n_piece, piece);
+                       layer->n_round, round);
 }
 
 enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
@@ -233,11 +233,11 @@ void vka_mpi_layer_destroy(struct vka_mpi_layer **slot)
     if (!slot || !*slot)
         return;
     struct vka_mpi_layer *layer = *slot;
-    for (uint32_t p = 0; layer->piece && p < layer->n_piece; p++)
-        vka_layer_destroy(&layer->piece[p]);
+    for (uint32_t p = 0; layer->round && p < layer->n_round; p++)
+        vka_layer_destroy(&layer->round[p]);
     vka_tensor_destroy(&layer->weight);
     vka_tensor_destroy(&layer->bias);
-    free(layer->piece);
+    free(layer->round);
     free(layer);
     *slot = NULL;
 }

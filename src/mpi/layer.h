@@ -12,15 +12,15 @@ struct vka_mpi_layer {
     enum vka_mpi_split split;
     struct vka_layer_info info; /* of the whole layer, defaults filled in; without host pointers */
     bool has_output;            /* the concatenated heads are projected */
-    uint32_t n_piece;
-    struct vka_layer **piece;     /* [n_piece]; HEADS: without the output projection, NULL if the
-                                      piece has no heads; BATCH: the whole layer */
+    uint32_t n_round;
+    struct vka_layer **round;     /* [n_round]; HEADS: without the output projection, NULL if the
+                                      round has no heads; BATCH: the whole layer */
     struct vka_mpi_range columns; /* HEADS: this rank's columns of the output */
     struct vka_tensor *weight; /* [columns.count][n_head * value_dim], of the output projection */
     struct vka_tensor *bias;   /* [columns.count] */
 };
 
-/* The heads of a piece on a rank. */
-struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t piece);
+/* The heads of a round on a rank. */
+struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t round);
 
 #endif

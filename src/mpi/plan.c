@@ -16,7 +16,7 @@ static enum vka_status check_info(struct log *log, const char *caller,
                info->struct_size, sizeof *info);
     ENSURE_ARG((unsigned)info->split < VKA_MPI_SPLIT_COUNT, "%s: split %d is unknown", caller,
                (int)info->split);
-    ENSURE_ARG(info->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, info->pieces);
+    ENSURE_ARG(info->rounds <= 1024, "%s: rounds is %u, more than 1024", caller, info->rounds);
     *copy = *info;
     return VKA_OK;
 }

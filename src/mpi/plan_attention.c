@@ -62,7 +62,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     const struct vka_mpi_plan_info *info = &plan->info;
     terms_add(terms, "split: %d", (int)info->split);
     terms_add(terms, "path: %d", (int)info->path);
-    terms_add(terms, "pieces: %u", info->pieces);
+    terms_add(terms, "rounds: %u", info->rounds);
     terms_add(terms, "workspace_limit: %llu", (unsigned long long)info->workspace_limit);
     if (info->split == VKA_MPI_SEQUENCE) {
         sequence_describe(op, terms);
@@ -93,22 +93,22 @@ static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_lay
     uint32_t batch = vka_tensor_shape(op->q, 0);
     plan->n_head = vka_tensor_shape(op->q, 1);
     plan->n_kv_head = vka_tensor_shape(op->k, 1);
-    uint32_t n_piece = split_pieces(plan->info.pieces, heads ? plan->n_kv_head : batch, mpi->size);
-    TRY(gather_create(mpi, op->output, n_piece, &plan->stage[0]));
-    for (uint32_t p = 0; p < n_piece; p++) {
-        struct gather_piece *piece = &plan->stage[0]->piece[p];
-        struct part part = mpi_plan_part(plan, batch, n_piece, mpi->rank, p);
+    uint32_t n_round = split_rounds(plan->info.rounds, heads ? plan->n_kv_head : batch, mpi->size);
+    TRY(gather_create(mpi, op->output, n_round, &plan->stage[0]));
+    for (uint32_t p = 0; p < n_round; p++) {
+        struct gather_round *round = &plan->stage[0]->round[p];
+        struct part part = mpi_plan_part(plan, batch, n_round, mpi->rank, p);
         struct vka_attention_op own;
         for (int rank = 0; rank < mpi->size; rank++) {
-            struct part theirs = mpi_plan_part(plan, batch, n_piece, rank, p);
+            struct part theirs = mpi_plan_part(plan, batch, n_round, rank, p);
             struct vka_mpi_range range = heads ? theirs.heads.query : theirs.batch;
             TRY(gather_add(plan->stage[0], p, rank, slice_along(op->output, heads, range)));
         }
-        if (!piece->output)
+        if (!round->output)
             continue;
         TRY_DEVICE(slice_attention(&views, op, &part, &own));
-        own.output = piece->output;
-        TRY(mpi_plan_record(plan, NULL, &own, NULL, &piece->plan));
+        own.output = round->output;
+        TRY(mpi_plan_record(plan, NULL, &own, NULL, &round->plan));
         views_destroy(&views);
     }
 fail:

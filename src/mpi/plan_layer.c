@@ -31,8 +31,8 @@ static enum vka_status check(const struct vka_mpi_plan *plan, const struct vka_m
                    vka_tensor_shape(op->output, 2) == layer->info.output_dim,
                "%s: output is NULL or not [%u, %u, %u]", caller, vka_tensor_shape(op->query, 0),
                vka_tensor_shape(op->query, 1), layer->info.output_dim);
-    ENSURE_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
-               "%s: cache is given, but the layer is not split by heads with pieces 1", caller);
+    ENSURE_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_round == 1),
+               "%s: cache is given, but the layer is not split by heads with rounds 1", caller);
     uint32_t axis = batch_axis(op), batch = vka_tensor_shape(op->query, axis);
     ENSURE(slice_check(log, caller, "key", op->key, axis, batch));
     ENSURE(slice_check(log, caller, "value", op->value, axis, batch));
@@ -68,7 +68,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     terms_add_tensor(terms, "output", op->output);
     terms_add(terms, "layout: %d", (int)op->layout);
     terms_add(terms, "path: %d", (int)info->path);
-    terms_add(terms, "pieces: %u", info->pieces);
+    terms_add(terms, "rounds: %u", info->rounds);
     terms_add(terms, "workspace_limit: %llu", (unsigned long long)info->workspace_limit);
     terms_add_options(terms, &op->attention, layer->info.head_dim);
 }
@@ -98,7 +98,7 @@ static enum vka_dtype context_dtype(struct vka_mpi *mpi)
     return (enum vka_dtype)first;
 }
 
-/* Computes the part of each piece, directly in its slice of `target`: by heads, columns with their
+/* Computes the part of each round, directly in its slice of `target`: by heads, columns with their
  * contexts; by batch elements, these. */
 static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                                    const struct vka_layer_op *op, struct vka_tensor *target)
@@ -109,27 +109,27 @@ static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_m
     bool batch = layer->split == VKA_MPI_BATCH;
     uint32_t elements = batch_axis(op), n = vka_tensor_shape(op->query, elements);
     uint32_t axis = batch ? elements : 2, width = batch ? 1 : layer->info.value_dim;
-    uint32_t n_piece = batch ? split_pieces(plan->info.pieces, n, mpi->size) : layer->n_piece;
-    TRY(gather_create(mpi, target, n_piece, &plan->stage[0]));
-    for (uint32_t p = 0; p < n_piece; p++) {
-        struct gather_piece *piece = &plan->stage[0]->piece[p];
-        struct part part = mpi_plan_part(plan, n, n_piece, mpi->rank, p);
+    uint32_t n_round = batch ? split_rounds(plan->info.rounds, n, mpi->size) : layer->n_round;
+    TRY(gather_create(mpi, target, n_round, &plan->stage[0]));
+    for (uint32_t p = 0; p < n_round; p++) {
+        struct gather_round *round = &plan->stage[0]->round[p];
+        struct part part = mpi_plan_part(plan, n, n_round, mpi->rank, p);
         struct vka_layer_op own = *op;
         for (int rank = 0; rank < mpi->size; rank++) {
-            struct part theirs = mpi_plan_part(plan, n, n_piece, rank, p);
+            struct part theirs = mpi_plan_part(plan, n, n_round, rank, p);
             struct vka_mpi_range range = batch ? theirs.batch : theirs.heads.query;
             range = (struct vka_mpi_range){range.first * width, range.count * width};
             TRY(gather_add(plan->stage[0], p, rank, slice_along(target, axis, range)));
         }
-        if (!piece->output)
+        if (!round->output)
             continue;
-        own.layer = layer->piece[batch ? 0 : p];
-        own.output = piece->output;
+        own.layer = layer->round[batch ? 0 : p];
+        own.output = round->output;
         TRY_DEVICE(views_slice(&views, op->query, elements, part.batch, &own.query));
         TRY_DEVICE(views_slice(&views, op->key, elements, part.batch, &own.key));
         TRY_DEVICE(views_slice(&views, op->value, elements, part.batch, &own.value));
         TRY_DEVICE(slice_options(&views, &op->attention, &part, &own.attention));
-        TRY(mpi_plan_record(plan, &own, NULL, NULL, &piece->plan));
+        TRY(mpi_plan_record(plan, &own, NULL, NULL, &round->plan));
         views_destroy(&views);
     }
 fail:
@@ -137,7 +137,7 @@ fail:
     return status;
 }
 
-/* Computes this rank's columns of the output, in pieces of whole rows. */
+/* Computes this rank's columns of the output, in rounds of whole rows. */
 static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                                     const struct vka_layer_op *op)
 {
@@ -146,11 +146,11 @@ static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_
     struct views views = {0};
     uint32_t axis = vka_tensor_shape(op->output, 1) > vka_tensor_shape(op->output, 0);
     uint32_t rows = vka_tensor_shape(op->output, axis);
-    uint32_t n_piece = layer->n_piece < rows ? layer->n_piece : rows;
-    TRY(gather_create(mpi, op->output, n_piece, &plan->stage[1]));
-    for (uint32_t p = 0; p < n_piece; p++) {
-        struct gather_piece *piece = &plan->stage[1]->piece[p];
-        struct vka_mpi_range part = split_even(rows, n_piece, p);
+    uint32_t n_round = layer->n_round < rows ? layer->n_round : rows;
+    TRY(gather_create(mpi, op->output, n_round, &plan->stage[1]));
+    for (uint32_t p = 0; p < n_round; p++) {
+        struct gather_round *round = &plan->stage[1]->round[p];
+        struct vka_mpi_range part = split_even(rows, n_round, p);
         struct vka_linear_op own = {
             .struct_size = sizeof own, .weight = layer->weight, .bias = layer->bias};
         for (int rank = 0; rank < mpi->size; rank++) {
@@ -161,11 +161,11 @@ static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_
             slice.count[axis] = part.count;
             TRY(gather_add(plan->stage[1], p, rank, slice));
         }
-        if (!piece->output)
+        if (!round->output)
             continue;
-        own.output = piece->output;
+        own.output = round->output;
         TRY_DEVICE(views_slice(&views, plan->context, axis, part, &own.input));
-        TRY(mpi_plan_record(plan, NULL, NULL, &own, &piece->plan));
+        TRY(mpi_plan_record(plan, NULL, NULL, &own, &round->plan));
     }
 fail:
     views_destroy(&views);

@@ -1,15 +1,15 @@
 #include "mpi/record.h"
 
-struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_piece,
-                          int rank, uint32_t piece)
+struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_round,
+                          int rank, uint32_t round)
 {
     int size = plan->mpi->size;
     struct part part = {{0, batch}, {{0, plan->n_head}, {0, plan->n_kv_head}}};
     if (plan->info.split == VKA_MPI_HEADS) {
-        part.heads = split_heads(plan->n_head, plan->n_kv_head, size, rank, n_piece, piece);
+        part.heads = split_heads(plan->n_head, plan->n_kv_head, size, rank, n_round, round);
     } else {
         struct vka_mpi_range all = vka_mpi_batch(batch, size, rank);
-        part.batch = split_even(all.count, n_piece, piece);
+        part.batch = split_even(all.count, n_round, round);
         part.batch.first += all.first;
     }
     return part;

@@ -21,10 +21,10 @@ struct vka_mpi_plan {
     struct vka_mpi_stats stats;
 };
 
-/* The part of a problem by heads or batch elements, of which there are `batch`, that is a piece of a
+/* The part of a problem by heads or batch elements, of which there are `batch`, that is a round of a
  * rank. */
-struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_piece,
-                          int rank, uint32_t piece);
+struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_round,
+                          int rank, uint32_t round);
 
 /* Makes an empty plan for a part of the whole problem. */
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun);

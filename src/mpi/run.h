@@ -8,7 +8,7 @@
 struct run {
     struct vka_mpi *mpi;
     uint64_t deadline;
-    MPI_Request meeting; /* in progress while the first piece is computed, see run_meet */
+    MPI_Request meeting; /* in progress while the first round is computed, see run_meet */
     bool met;
     enum vka_status status; /* the first failure of this rank's device: the others must not wait for
                                what it cannot compute, so it goes on exchanging */

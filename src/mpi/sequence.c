@@ -10,9 +10,9 @@ enum { Q = 0, K, V, OUTPUT, TENSOR_COUNT };
 static const char caller[] = "vka_mpi_plan_attention";
 static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
 
-/* One piece: all positions of some heads of this rank; or, by rows, all keys of heads that are the
+/* One round: all positions of some heads of this rank; or, by rows, all keys of heads that are the
  * same on all ranks. */
-struct sequence_piece {
+struct sequence_round {
     struct share share;
     struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads, or by rows
                                                 q and the output */
@@ -27,11 +27,11 @@ struct sequence {
     struct vka_mpi *mpi;
     struct image local[TENSOR_COUNT]; /* of the caller's tensors: some positions of all heads */
     uint32_t n[TENSOR_COUNT];         /* positions on all ranks */
-    uint32_t n_piece;
-    struct sequence_piece *piece;
+    uint32_t n_round;
+    struct sequence_round *round;
     bool by_rows; /* there are more ranks than heads */
     struct rows rows;
-    struct ring *ring; /* by rows with keys in blocks: used instead of pieces */
+    struct ring *ring; /* by rows with keys in blocks: used instead of rounds */
 };
 
 static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
@@ -128,15 +128,15 @@ static void slices_of(const struct sequence *s, int which, int rank, struct vka_
 }
 
 static struct share share_of(const struct sequence *s, uint32_t n_head, uint32_t n_kv, int rank,
-                             uint32_t piece)
+                             uint32_t round)
 {
-    return s->by_rows ? split_heads(n_head, n_kv, 1, 0, s->n_piece, piece)
-                      : split_heads(n_head, n_kv, s->mpi->size, rank, s->n_piece, piece);
+    return s->by_rows ? split_heads(n_head, n_kv, 1, 0, s->n_round, round)
+                      : split_heads(n_head, n_kv, s->mpi->size, rank, s->n_round, round);
 }
 
 /* Adds tensors first .. last to both directions of an exchange between local tensors and those of
  * all positions. */
-static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece, uint32_t p,
+static enum vka_status add_legs(struct sequence *s, struct sequence_round *round, uint32_t p,
                                 const struct vka_attention_op *op, int first, int last,
                                 struct exchange *exchange)
 {
@@ -146,18 +146,18 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
     struct legs *to_whole = back ? &exchange->out : &exchange->in;
     struct legs *to_local = back ? &exchange->in : &exchange->out;
     ENSURE(exchange_create(mpi, s->by_rows ? EXCHANGE_ALL : EXCHANGE_EACH, &s->local[first],
-                           last - first + 1, &piece->request[back], exchange));
+                           last - first + 1, &round->request[back], exchange));
     for (int rank = 0; rank < mpi->size; rank++) {
         struct share theirs = share_of(s, n_head, n_kv, rank, p);
         for (int i = first; i <= last; i++) {
             struct slice mine[2], other[2];
             slices_of(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
-            slices_of(s, i, rank, heads_of(&piece->share, i), true, other);
+            slices_of(s, i, rank, heads_of(&round->share, i), true, other);
             for (int half = 0; half < 2; half++) {
                 if (!s->by_rows || rank == 0)
                     ENSURE(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
-                if (piece->tensor[i])
-                    ENSURE(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
+                if (round->tensor[i])
+                    ENSURE(exchange_add(exchange, to_whole, rank, &round->whole[i], &other[half]));
             }
         }
     }
@@ -166,37 +166,37 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
 
 /* Makes the tensors of all positions of this rank's heads, and the plan of attention on them. */
 static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence *s,
-                                      struct sequence_piece *piece,
+                                      struct sequence_round *round,
                                       const struct vka_attention_op *op)
 {
     struct vka_mpi *mpi = plan->mpi;
     enum vka_status status = VKA_OK;
     struct views views = {0};
-    struct part part = {{0, vka_tensor_shape(op->q, 0)}, piece->share};
+    struct part part = {{0, vka_tensor_shape(op->q, 0)}, round->share};
     struct vka_attention_op own = *op;
     for (int i = s->by_rows ? K : Q; i <= (s->by_rows ? V : OUTPUT); i++) {
         const struct vka_tensor *t = operand(op, i);
-        const uint32_t shape[] = {part.batch.count, heads_of(&piece->share, i).count, s->n[i],
+        const uint32_t shape[] = {part.batch.count, heads_of(&round->share, i).count, s->n[i],
                                   vka_tensor_shape(t, 3)};
         TRY_DEVICE(
-            vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &piece->tensor[i]));
-        TRY(image_create(mpi, piece->tensor[i], true, &piece->whole[i]));
+            vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &round->tensor[i]));
+        TRY(image_create(mpi, round->tensor[i], true, &round->whole[i]));
     }
     if (s->by_rows)
-        return rows_record(plan, &s->rows, op, &piece->share, piece->tensor[K], piece->tensor[V],
-                           NULL, NULL, &piece->plan);
-    own.q = piece->tensor[Q];
-    own.k = piece->tensor[K];
-    own.v = piece->tensor[V];
-    own.output = piece->tensor[OUTPUT];
+        return rows_record(plan, &s->rows, op, &round->share, round->tensor[K], round->tensor[V],
+                           NULL, NULL, &round->plan);
+    own.q = round->tensor[Q];
+    own.k = round->tensor[K];
+    own.v = round->tensor[V];
+    own.output = round->tensor[OUTPUT];
     TRY_DEVICE(slice_options(&views, &op->options, &part, &own.options));
-    TRY(mpi_plan_record(plan, NULL, &own, NULL, &piece->plan));
+    TRY(mpi_plan_record(plan, NULL, &own, NULL, &round->plan));
 fail:
     views_destroy(&views);
     return status;
 }
 
-/* Makes what comes before the pieces: by rows, the rows and, if this device supports it, the
+/* Makes what comes before the rounds: by rows, the rows and, if this device supports it, the
  * ring. */
 static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_COUNT],
                              const struct vka_attention_op *op)
@@ -208,35 +208,35 @@ static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_
     s->mpi = mpi;
     s->by_rows = (uint32_t)mpi->size > plan->n_head;
     memcpy(s->n, n, sizeof s->n);
-    s->n_piece =
-        split_pieces(plan->info.pieces, s->by_rows ? UINT32_MAX : plan->n_kv_head, mpi->size);
+    s->n_round =
+        split_rounds(plan->info.rounds, s->by_rows ? UINT32_MAX : plan->n_kv_head, mpi->size);
     if (!s->by_rows)
         return VKA_OK;
-    if (s->n_piece > plan->n_kv_head)
-        s->n_piece = plan->n_kv_head; /* so that no keys are received twice */
+    if (s->n_round > plan->n_kv_head)
+        s->n_round = plan->n_kv_head; /* so that no keys are received twice */
     ENSURE(rows_create(mpi, op, n[Q], &s->rows));
     if (plan->info.path == VKA_PATH_UNFUSED)
         return VKA_UNSUPPORTED; /* only fused passes take blocks */
     return ring_create(plan, &s->rows, op, n[K], &s->ring);
 }
 
-static enum vka_status create_pieces(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
+static enum vka_status create_rounds(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
 {
     struct vka_mpi *mpi = plan->mpi;
     struct log *log = &mpi->log;
     struct sequence *s = plan->sequence;
-    s->piece = calloc(s->n_piece, sizeof *s->piece);
-    ENSURE_ALLOC(s->piece);
+    s->round = calloc(s->n_round, sizeof *s->round);
+    ENSURE_ALLOC(s->round);
     for (int i = 0; i < TENSOR_COUNT; i++)
         ENSURE(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
-    for (uint32_t p = 0; p < s->n_piece; p++) {
-        struct sequence_piece *piece = &s->piece[p];
-        piece->share = share_of(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
-        if (piece->share.query.count)
-            ENSURE(create_tensors(plan, s, piece, op));
-        ENSURE(add_legs(s, piece, p, op, s->by_rows ? K : Q, V, &piece->scatter));
+    for (uint32_t p = 0; p < s->n_round; p++) {
+        struct sequence_round *round = &s->round[p];
+        round->share = share_of(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
+        if (round->share.query.count)
+            ENSURE(create_tensors(plan, s, round, op));
+        ENSURE(add_legs(s, round, p, op, s->by_rows ? K : Q, V, &round->scatter));
         if (!s->by_rows)
-            ENSURE(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
+            ENSURE(add_legs(s, round, p, op, OUTPUT, OUTPUT, &round->collect));
     }
     return VKA_OK;
 }
@@ -256,11 +256,11 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
         status = status == VKA_UNSUPPORTED ? VKA_OK : status;
     }
     if (status == VKA_OK && !plan->sequence->ring)
-        return create_pieces(plan, op);
+        return create_rounds(plan, op);
     return status;
 }
 
-/* Starts to exchange all pieces. Then each is computed while later ones are still received and the
+/* Starts to exchange all rounds. Then each is computed while later ones are still received and the
  * outputs of earlier ones are sent back. */
 enum vka_status sequence_run(struct sequence *s, struct run *run)
 {
@@ -271,23 +271,23 @@ enum vka_status sequence_run(struct sequence *s, struct run *run)
         return ring_run(s->ring, run);
     for (int i = Q; i <= V; i++)
         image_fetch(&s->local[i], run);
-    for (uint32_t p = 0; p < s->n_piece; p++)
-        ENSURE(exchange_start(&s->piece[p].scatter, run));
-    for (uint32_t p = 0; p < s->n_piece; p++) {
-        struct sequence_piece *piece = &s->piece[p];
-        MPI_Request *next = p + 1 < s->n_piece ? s->piece[p + 1].request : NULL;
-        ENSURE(exchange_land(&piece->scatter, run));
-        for (int i = Q; i <= V && piece->plan; i++)
-            image_flush(&piece->whole[i], run);
-        ENSURE(run_compute(run, piece->plan, next != NULL, next));
+    for (uint32_t p = 0; p < s->n_round; p++)
+        ENSURE(exchange_start(&s->round[p].scatter, run));
+    for (uint32_t p = 0; p < s->n_round; p++) {
+        struct sequence_round *round = &s->round[p];
+        MPI_Request *next = p + 1 < s->n_round ? s->round[p + 1].request : NULL;
+        ENSURE(exchange_land(&round->scatter, run));
+        for (int i = Q; i <= V && round->plan; i++)
+            image_flush(&round->whole[i], run);
+        ENSURE(run_compute(run, round->plan, next != NULL, next));
         if (s->by_rows)
             continue;
-        if (piece->plan)
-            image_fetch(&piece->whole[OUTPUT], run);
-        ENSURE(exchange_start(&piece->collect, run));
+        if (round->plan)
+            image_fetch(&round->whole[OUTPUT], run);
+        ENSURE(exchange_start(&round->collect, run));
     }
-    for (uint32_t p = 0; p < s->n_piece && !s->by_rows; p++)
-        ENSURE(exchange_land(&s->piece[p].collect, run));
+    for (uint32_t p = 0; p < s->n_round && !s->by_rows; p++)
+        ENSURE(exchange_land(&s->round[p].collect, run));
     image_flush(&s->local[OUTPUT], run);
     return VKA_OK;
 }
@@ -297,21 +297,21 @@ void sequence_destroy(struct sequence **slot)
     if (!slot || !*slot)
         return;
     struct sequence *s = *slot;
-    for (uint32_t p = 0; s->piece && p < s->n_piece; p++) {
-        struct sequence_piece *piece = &s->piece[p];
-        exchange_destroy(&piece->scatter);
-        exchange_destroy(&piece->collect);
-        vka_plan_destroy(&piece->plan);
+    for (uint32_t p = 0; s->round && p < s->n_round; p++) {
+        struct sequence_round *round = &s->round[p];
+        exchange_destroy(&round->scatter);
+        exchange_destroy(&round->collect);
+        vka_plan_destroy(&round->plan);
         for (int i = 0; i < TENSOR_COUNT; i++) {
-            image_destroy(&piece->whole[i]);
-            vka_tensor_destroy(&piece->tensor[i]);
+            image_destroy(&round->whole[i]);
+            vka_tensor_destroy(&round->tensor[i]);
         }
     }
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_destroy(&s->local[i]);
     ring_destroy(&s->ring);
     rows_destroy(&s->rows);
-    free(s->piece);
+    free(s->round);
     free(s);
     *slot = NULL;
 }

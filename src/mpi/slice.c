@@ -34,14 +34,14 @@ static struct share split_groups(struct share all, uint32_t count, uint32_t inde
     return (struct share){query, key};
 }
 
-struct share split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank, uint32_t pieces,
-                         uint32_t piece)
+struct share split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank, uint32_t rounds,
+                         uint32_t round)
 {
     struct share all = {{0, n_head}, {0, n_kv_head}};
-    return split_groups(split_groups(all, (uint32_t)size, (uint32_t)rank), pieces, piece);
+    return split_groups(split_groups(all, (uint32_t)size, (uint32_t)rank), rounds, round);
 }
 
-uint32_t split_pieces(uint32_t wanted, uint32_t units, int size)
+uint32_t split_rounds(uint32_t wanted, uint32_t units, int size)
 {
     if (size == 1)
         return 1;

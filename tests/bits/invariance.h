@@ -32,7 +32,7 @@ bool invariant_chunks(struct invariance *t, uint64_t seed, enum vka_path path);
 /* Any problem of problem_draw, with the pipelines of others. */
 void invariance_draw(struct problem *p, uint64_t seed, enum vka_path path);
 
-/* Nanoseconds of a submit: from what cuts everything to its smallest pieces to what cuts nothing. */
+/* Nanoseconds of a submit: from what cuts everything to its smallest spans to what cuts nothing. */
 uint64_t invariance_budget(struct rng *rng);
 
 #endif

@@ -63,7 +63,7 @@ static struct kernel_set check_all(struct vka_device *device, struct kernel_set 
         p.group = 2;
         p.n_new = N_KV - p.n_past;
         p.head_dim = 8;
-        p.value_dim = 4; /* more, and what the pieces of a tile leave would pass a binding */
+        p.value_dim = 4; /* more, and what the splits of a tile leave would pass a binding */
         p.path = VKA_PATH_FUSED;
         p.limits = true;
         p.disabled_kernels = disabled;

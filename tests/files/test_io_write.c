@@ -21,7 +21,7 @@
 /* An array for every type and rank, and an empty one. */
 #define ARRAY_COUNT (VKA_IO_DTYPE_COUNT * (VKA_IO_MAX_RANK + 2))
 
-static unsigned char data[4096]; /* every array is a piece of it */
+static unsigned char data[4096]; /* every array is a slice of it */
 static struct vka_io_array arrays[ARRAY_COUNT];
 static char names[ARRAY_COUNT][32];
 

@@ -272,32 +272,32 @@ static void *run_alone(struct vka_mpi *mpi, const struct layer_problem *p)
 }
 
 static void check_split(struct vka_mpi *mpi, const struct layer_problem *p,
-                        enum vka_mpi_split split, uint32_t pieces, const void *want)
+                        enum vka_mpi_split split, uint32_t rounds, const void *want)
 {
     struct vka_mpi_layer *layer = NULL;
     struct vka_mpi_plan *plan = NULL;
     size_t index;
     REQUIRE_OK(mpi, vka_mpi_layer_create(mpi,
                                          VKA_INFO(vka_mpi_layer_info, .split = split,
-                                                  .pieces = pieces, .layer = p->info),
+                                                  .rounds = rounds, .layer = p->info),
                                          &layer));
     REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &p->op,
-                                       VKA_INFO(vka_mpi_plan_info, .pieces = pieces), &plan));
+                                       VKA_INFO(vka_mpi_plan_info, .rounds = rounds), &plan));
     vka_mpi_layer_destroy(&layer); /* a plan keeps what it uses alive */
     for (int i = 0; i < 2; i++) {
         ranks_poison(p->op.output);
         REQUIRE_OK(mpi, vka_mpi_plan_run(plan, PATIENCE));
         REQUIRE(ranks_same(p->op.output, want, &index),
-                "%s, split by %s in %u pieces, run %d: element %zu differs from one device's",
-                p->name, split == VKA_MPI_HEADS ? "heads" : "batch", pieces, i, index);
+                "%s, split by %s in %u rounds, run %d: element %zu differs from one device's",
+                p->name, split == VKA_MPI_HEADS ? "heads" : "batch", rounds, i, index);
     }
     vka_mpi_plan_destroy(&plan);
 }
 
-void layer_problem_check(struct vka_mpi *mpi, const struct layer_problem *p, uint32_t pieces)
+void layer_problem_check(struct vka_mpi *mpi, const struct layer_problem *p, uint32_t rounds)
 {
     void *want = run_alone(mpi, p);
-    check_split(mpi, p, VKA_MPI_HEADS, pieces, want);
-    check_split(mpi, p, VKA_MPI_BATCH, pieces, want);
+    check_split(mpi, p, VKA_MPI_HEADS, rounds, want);
+    check_split(mpi, p, VKA_MPI_BATCH, rounds, want);
     free(want);
 }

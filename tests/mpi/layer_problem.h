@@ -23,7 +23,7 @@ void layer_problem_draw(struct vka_mpi *mpi, uint64_t seed, struct layer_problem
 void layer_problem_destroy(struct layer_problem *problem);
 
 /* Runs it on this rank's device alone and over all ranks, by heads and by batch elements in
- * `pieces` pieces, twice each: the bits must be the same. */
-void layer_problem_check(struct vka_mpi *mpi, const struct layer_problem *problem, uint32_t pieces);
+ * `rounds` rounds, twice each: the bits must be the same. */
+void layer_problem_check(struct vka_mpi *mpi, const struct layer_problem *problem, uint32_t rounds);
 
 #endif

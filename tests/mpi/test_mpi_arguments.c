@@ -73,7 +73,7 @@ static void check_null(void)
 static struct vka_mpi_layer_info layer_info(void)
 {
     struct vka_linear_weights w = {weights, weights};
-    return *VKA_INFO(vka_mpi_layer_info, .pieces = 1,
+    return *VKA_INFO(vka_mpi_layer_info, .rounds = 1,
                      .layer = {.n_head = HEADS,
                                .head_dim = DIM,
                                .query_dim = WIDTH,
@@ -103,8 +103,8 @@ static void check_layer(struct vka_mpi *mpi)
     GIVES(mpi, VKA_UNSUPPORTED, "tensors", vka_mpi_layer_create(mpi, &info, &layer));
     vka_tensor_destroy(&w);
     info = layer_info();
-    info.pieces = 1025;
-    GIVES(mpi, VKA_INVALID, "pieces", vka_mpi_layer_create(mpi, &info, &layer));
+    info.rounds = 1025;
+    GIVES(mpi, VKA_INVALID, "rounds", vka_mpi_layer_create(mpi, &info, &layer));
     info.struct_size--;
     GIVES(mpi, VKA_INVALID, "struct_size", vka_mpi_layer_create(mpi, &info, &layer));
 }
@@ -158,8 +158,8 @@ static void check_layer_plan(struct vka_mpi *mpi)
     GIVES(mpi, VKA_INVALID, "op is NULL", vka_mpi_plan_layer(mpi, layer, NULL, NULL, &plan));
     const struct vka_mpi_plan_info wrong[] = {{.struct_size = 1},
                                               {.struct_size = sizeof *wrong, .split = 7},
-                                              {.struct_size = sizeof *wrong, .pieces = 1025}};
-    const char *const words[] = {"struct_size", "split", "pieces"};
+                                              {.struct_size = sizeof *wrong, .rounds = 1025}};
+    const char *const words[] = {"struct_size", "split", "rounds"};
     for (size_t i = 0; i < COUNT(wrong); i++)
         GIVES(mpi, VKA_INVALID, words[i], vka_mpi_plan_layer(mpi, layer, &good, &wrong[i], &plan));
     REQUIRE(vka_mpi_plan_layer(mpi, layer, &good, NULL, NULL) == VKA_INVALID, "nowhere to put it");
@@ -304,7 +304,7 @@ static void check_files(struct vka_mpi *mpi)
     REQUIRE_OK(mpi, open_with(mpi, good, ARRAYS));
     REQUIRE_OK(mpi, open_with(mpi, good, O)); /* no output projection */
     GIVES(mpi, VKA_INVALID, "path is NULL",
-          vka_mpi_layer_open(mpi, NULL, VKA_INFO(vka_mpi_layer_info, .pieces = 0), &layer));
+          vka_mpi_layer_open(mpi, NULL, VKA_INFO(vka_mpi_layer_info, .rounds = 0), &layer));
     GIVES(mpi, VKA_INVALID, "struct_size", vka_mpi_layer_open(mpi, "x", NULL, &layer));
 }
 

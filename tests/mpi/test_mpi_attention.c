@@ -61,7 +61,7 @@ static void collect(struct vka_mpi *mpi, const struct vka_attention_op *op,
 }
 
 static void check(struct vka_mpi *mpi, const struct problem *p, const struct vka_attention_op *op,
-                  enum vka_mpi_split split, uint32_t pieces)
+                  enum vka_mpi_split split, uint32_t rounds)
 {
     struct views views = {0};
     struct outputs outputs;
@@ -76,13 +76,13 @@ static void check(struct vka_mpi *mpi, const struct problem *p, const struct vka
         ranks_poison(outputs.tensor[i]);
     REQUIRE_OK(mpi, vka_mpi_plan_attention(mpi, op,
                                            VKA_INFO(vka_mpi_plan_info, .split = split,
-                                                    .pieces = pieces, .path = p->path,
+                                                    .rounds = rounds, .path = p->path,
                                                     .workspace_limit = p->workspace_limit),
                                            &plan));
     REQUIRE_OK(mpi, vka_mpi_plan_run(plan, PATIENCE));
     for (size_t i = 0; i < outputs.n; i++) {
         REQUIRE(ranks_same(outputs.tensor[i], outputs.want[i], &index),
-                "split %d in %u pieces, result %zu, element %zu differs: %s", (int)split, pieces, i,
+                "split %d in %u rounds, result %zu, element %zu differs: %s", (int)split, rounds, i,
                 index, problem_text(p, text));
         free(outputs.want[i]);
     }
@@ -121,7 +121,7 @@ static struct vka_tensor *positions(struct vka_mpi *mpi, struct vka_tensor *whol
 
 /* `op` has been run alone: its output is what is wanted. */
 static void check_positions(struct vka_mpi *mpi, const struct problem *p,
-                            const struct vka_attention_op *op, uint32_t pieces)
+                            const struct vka_attention_op *op, uint32_t rounds)
 {
     struct vka_attention_op own = *op;
     struct vka_mpi_plan *plan = NULL;
@@ -136,13 +136,13 @@ static void check_positions(struct vka_mpi *mpi, const struct problem *p,
     ranks_poison(own.output);
     REQUIRE_OK(mpi, vka_mpi_plan_attention(mpi, &own,
                                            VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE,
-                                                    .pieces = pieces, .path = p->path,
+                                                    .rounds = rounds, .path = p->path,
                                                     .workspace_limit = p->workspace_limit),
                                            &plan));
     for (int i = 0; i < 2; i++) {
         REQUIRE_OK(mpi, vka_mpi_plan_run(plan, PATIENCE));
         REQUIRE(ranks_same(own.output, want, &index),
-                "by positions in %u pieces, element %zu differs: %s", pieces, index,
+                "by positions in %u rounds, element %zu differs: %s", rounds, index,
                 problem_text(p, text));
     }
     free(want);
@@ -162,7 +162,7 @@ static bool has_positions(struct vka_mpi *mpi, const struct problem *p)
            !(by_rows && p->offsets && p->far_offsets);
 }
 
-static bool check_problem(struct vka_mpi *mpi, struct problem *p, uint32_t pieces)
+static bool check_problem(struct vka_mpi *mpi, struct problem *p, uint32_t rounds)
 {
     struct problem_data d;
     struct vka_attention_op op;
@@ -170,10 +170,10 @@ static bool check_problem(struct vka_mpi *mpi, struct problem *p, uint32_t piece
     REQUIRE_OK(mpi, problem_data_create(vka_mpi_device(mpi), p, &d));
     problem_op(&d, &op);
     run_alone(mpi, p, &op);
-    check(mpi, p, &op, VKA_MPI_HEADS, pieces);
-    check(mpi, p, &op, VKA_MPI_BATCH, pieces);
+    check(mpi, p, &op, VKA_MPI_HEADS, rounds);
+    check(mpi, p, &op, VKA_MPI_BATCH, rounds);
     if (by_positions)
-        check_positions(mpi, p, &op, pieces);
+        check_positions(mpi, p, &op, rounds);
     problem_data_destroy(&d);
     return by_positions;
 }

@@ -154,7 +154,7 @@ static void check_one_rank_alone(struct vka_mpi *mpi)
     struct vka_mpi_layer_info info = layer_info();
     struct vka_mpi_range query, key;
     char words[64];
-    info.pieces = 1;
+    info.rounds = 1;
     vka_mpi_heads(HEADS, HEADS, vka_mpi_size(mpi), vka_mpi_rank(mpi), &query, &key);
     REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
     REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &in));

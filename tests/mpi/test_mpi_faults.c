@@ -22,7 +22,7 @@
 #define MOST_CALLS 4000 /* of one kind: a loop that does not end is a failure */
 
 enum kind {
-    FILE_BY_HEADS = 0, /* a layer out of a file, interleaved heads in two pieces */
+    FILE_BY_HEADS = 0, /* a layer out of a file, interleaved heads in two rounds */
     LAYER_BY_BATCH,
     HEADS, /* of attention, with all options that have heads or batch elements */
     ELEMENTS,
@@ -69,7 +69,7 @@ static enum vka_status make_layer(enum kind kind, struct vka_mpi_layer **layer)
     struct vka_mpi_layer_info info = *VKA_INFO(vka_mpi_layer_info, .split = VKA_MPI_BATCH);
     if (kind == FILE_BY_HEADS) {
         info = *VKA_INFO(
-            vka_mpi_layer_info, .pieces = 2,
+            vka_mpi_layer_info, .rounds = 2,
             .layer = {.n_head = 2 * KV_HEADS, .n_kv_head = KV_HEADS, .interleaved = true});
         return vka_mpi_layer_open(world.mpi, world.path, &info, layer);
     }
@@ -92,14 +92,14 @@ static enum vka_status make_plan(enum kind kind, struct vka_mpi_layer *layer,
         return vka_mpi_plan_layer(world.mpi, layer,
                                   VKA_INFO(vka_layer_op, .query = world.in, .output = world.out,
                                            .attention.alibi = world.more_slopes),
-                                  VKA_INFO(vka_mpi_plan_info, .pieces = 2), plan);
+                                  VKA_INFO(vka_mpi_plan_info, .rounds = 2), plan);
     if (kind == LAYER_BY_BATCH)
         return vka_mpi_plan_layer(world.mpi, layer,
                                   VKA_INFO(vka_layer_op, .query = world.in, .key = world.in,
                                            .value = world.in, .output = world.out,
                                            .attention.causal = true,
                                            .attention.kv_length = world.lengths),
-                                  VKA_INFO(vka_mpi_plan_info, .pieces = 2), plan);
+                                  VKA_INFO(vka_mpi_plan_info, .rounds = 2), plan);
     if (kind <= ELEMENTS)
         return vka_mpi_plan_attention(
             world.mpi,

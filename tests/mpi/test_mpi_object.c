@@ -35,7 +35,7 @@ static enum vka_status create(MPI_Comm comm, struct vka_mpi **mpi)
                           mpi);
 }
 
-/* A layer whose pieces travel while others are computed, for some time. */
+/* A layer whose rounds travel while others are computed, for some time. */
 struct problem {
     struct vka_mpi *mpi;
     struct vka_mpi_layer *layer;
@@ -51,7 +51,7 @@ static void make_problem(struct vka_mpi *mpi, struct problem *p)
     REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &p->in));
     REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &p->out));
     REQUIRE_OK(mpi, vka_mpi_layer_create(mpi,
-                                         VKA_INFO(vka_mpi_layer_info, .pieces = 2,
+                                         VKA_INFO(vka_mpi_layer_info, .rounds = 2,
                                                   .layer = {.n_head = HEADS,
                                                             .head_dim = DIM,
                                                             .query_dim = WIDTH,
@@ -119,7 +119,7 @@ static void several_objects(void)
     destroy_problem(&own);
 }
 
-/* A rank that asks its device whether it is done while pieces travel makes no error of it. */
+/* A rank that asks its device whether it is done while rounds travel makes no error of it. */
 static void run_in_silence(const struct problem *p)
 {
     heard.errors = 0;

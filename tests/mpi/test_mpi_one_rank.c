@@ -77,7 +77,7 @@ static enum vka_status create(int which, bool wrong)
 static struct vka_mpi_layer_info layer_info(void)
 {
     struct vka_linear_weights w = {weights, weights};
-    return *VKA_INFO(vka_mpi_layer_info, .pieces = 1,
+    return *VKA_INFO(vka_mpi_layer_info, .rounds = 1,
                      .layer = {.n_head = HEADS,
                                .head_dim = DIM,
                                .query_dim = WIDTH,
@@ -88,7 +88,7 @@ static struct vka_mpi_layer_info layer_info(void)
                                .output = w});
 }
 
-enum { SPLIT = DEVICE_NAME + 1, PIECES, ZERO_HEADS, MANY_KV, ZERO_WIDTH, DTYPE, NO_WEIGHT, FEWER };
+enum { SPLIT = DEVICE_NAME + 1, ROUNDS, ZERO_HEADS, MANY_KV, ZERO_WIDTH, DTYPE, NO_WEIGHT, FEWER };
 
 static enum vka_status create_layer(int which, bool wrong)
 {
@@ -102,8 +102,8 @@ static enum vka_status create_layer(int which, bool wrong)
         info.struct_size--;
     if (wrong && which == SPLIT)
         info.split = VKA_MPI_SPLIT_COUNT;
-    if (wrong && which == PIECES)
-        info.pieces = 1025;
+    if (wrong && which == ROUNDS)
+        info.rounds = 1025;
     if (wrong && which == ZERO_HEADS)
         info.layer.n_head = 0;
     if (wrong && which == MANY_KV)
@@ -189,15 +189,15 @@ enum {
 static enum vka_status plan_layer(int which, bool wrong)
 {
     struct vka_layer_op op = *VKA_INFO(vka_layer_op, .query = world.in, .output = world.out);
-    struct vka_mpi_plan_info info = *VKA_INFO(vka_mpi_plan_info, .pieces = 1);
+    struct vka_mpi_plan_info info = *VKA_INFO(vka_mpi_plan_info, .rounds = 1);
     struct vka_mpi_layer *layer = world.layer;
     struct vka_mpi_plan *plan = NULL;
     if (wrong && which == SIZE)
         info.struct_size = 2;
     if (wrong && which == SPLIT)
         info.split = VKA_MPI_SPLIT_COUNT;
-    if (wrong && which == PIECES)
-        info.pieces = 1025;
+    if (wrong && which == ROUNDS)
+        info.rounds = 1025;
     if (wrong && which == OP_SIZE)
         op.struct_size = 0;
     if (wrong && (which == NO_LAYER || which == OTHER_LAYER))
@@ -285,7 +285,7 @@ static const struct mistake mistakes[] = {
     {"info is NULL", create_layer, NO_INFO, 0},
     {"struct_size", create_layer, SIZE, 0},
     {"split", create_layer, SPLIT, 0},
-    {"pieces", create_layer, PIECES, 0},
+    {"rounds", create_layer, ROUNDS, 0},
     {"n_head", create_layer, ZERO_HEADS, 0},
     {"n_kv_head 3", create_layer, MANY_KV, 0},
     {"query_dim is 0", create_layer, ZERO_WIDTH, 0},
@@ -300,7 +300,7 @@ static const struct mistake mistakes[] = {
     {"plan is NULL", plan_layer, NO_OUT, 0},
     {"struct_size is 2", plan_layer, SIZE, 0},
     {"split 3", plan_layer, SPLIT, 0},
-    {"pieces is 1025", plan_layer, PIECES, 0},
+    {"rounds is 1025", plan_layer, ROUNDS, 0},
     {"op is NULL", plan_layer, NO_OP, 0},
     {"struct_size", plan_layer, OP_SIZE, 0},
     {"layer is NULL", plan_layer, NO_LAYER, 0},

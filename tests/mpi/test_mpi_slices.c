@@ -168,9 +168,9 @@ static bool check_attention(uint64_t seed)
     return check_problem(&p, 4);
 }
 
-/* Decoding by the kernel of GPUs, which cuts the keys into as many pieces as the heads leave room
+/* Decoding by the kernel of GPUs, which cuts the keys into as many splits as the heads leave room
  * for, and takes few rows another way than many: what a share alone would choose otherwise. */
-static bool check_pieces(void)
+static bool check_splits(void)
 {
     struct problem few = {.seed = 5,
                           .batch = 1,
@@ -340,12 +340,12 @@ TEST_PROGRAM_ARGUMENTS(mpi_slices)
         return status == VKA_NO_DEVICE ? 77 : 1;
     }
     printf("%s\n", vka_device_properties(device)->driver);
-    bool layers = check_layers(), pieces = check_pieces(), strides = check_strides();
+    bool layers = check_layers(), splits = check_splits(), strides = check_strides();
     for (uint64_t seed = first; seed < first + count; seed++)
         failed += !check_attention(seed);
-    printf("layers %s, pieces %s, strides %s; attention: %llu problems, %llu failed\n",
-           layers ? "passed" : "FAILED", pieces ? "passed" : "FAILED",
+    printf("layers %s, splits %s, strides %s; attention: %llu problems, %llu failed\n",
+           layers ? "passed" : "FAILED", splits ? "passed" : "FAILED",
            strides ? "passed" : "FAILED", (unsigned long long)count, (unsigned long long)failed);
     vka_device_destroy(&device);
-    return layers && pieces && strides && !failed ? 0 : 1;
+    return layers && splits && strides && !failed ? 0 : 1;
 }

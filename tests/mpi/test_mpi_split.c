@@ -16,11 +16,11 @@ static void test_heads(void **state)
     for (uint32_t n_kv = 1; n_kv <= 8; n_kv++)
         for (uint32_t group = 1; group <= 5; group++)
             for (int size = 1; size <= MOST_RANKS; size++)
-                for (uint32_t pieces = 1; pieces <= 3; pieces++) {
+                for (uint32_t rounds = 1; rounds <= 3; rounds++) {
                     uint32_t next = 0;
                     for (int rank = 0; rank < size; rank++)
-                        for (uint32_t p = 0; p < pieces; p++) {
-                            struct share s = split_heads(n_kv * group, n_kv, size, rank, pieces, p);
+                        for (uint32_t p = 0; p < rounds; p++) {
+                            struct share s = split_heads(n_kv * group, n_kv, size, rank, rounds, p);
                             assert_int_equal(s.query.first, next);
                             next += s.query.count;
                             if (!s.query.count)

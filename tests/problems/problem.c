@@ -64,7 +64,7 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
     return ok || result->refused;
 }
 
-/* Whether runs cut for other budgets, down to the smallest pieces, give the bits of plan's. */
+/* Whether runs cut for other budgets, down to the smallest spans, give the bits of plan's. */
 static bool compare_budgets(struct vka_device *device, struct problem_data *d,
                             struct vka_plan *plan, struct operand *const *outputs, size_t n,
                             char why[WHY])

@@ -16,7 +16,7 @@
 #include "plan/plan.h"
 #include "test_program.h"
 
-/* Nanoseconds; the first, which cuts everything to its smallest pieces, and some more. */
+/* Nanoseconds; the first, which cuts everything to its smallest spans, and some more. */
 static const uint64_t budgets[] = {1000, 1000000, 0, VKA_NO_BUDGET};
 #define N_BUDGET (sizeof budgets / sizeof budgets[0])
 

@@ -1,4 +1,4 @@
-/* Devices whose memory is made up: any amount of it, of which the host sees the small pieces.
+/* Devices whose memory is made up: any amount of it, of which the host sees the small slices.
  * SPDX-License-Identifier: MIT */
 #ifndef TESTS_HUGE_DEVICES_H
 #define TESTS_HUGE_DEVICES_H

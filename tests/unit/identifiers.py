@@ -15,14 +15,14 @@ import sys
 
 SUFFIXES = ('.c', '.h', '.comp', '.glsl', '.def')
 FOLDERS = ('examples', 'include', 'shaders', 'src', 'tests', 'tools')
-GONE = {'box', 'boxes', 'portion', 'portions', 'stretch', 'stretches'}
+GONE = {'box', 'boxes', 'piece', 'pieces', 'portion', 'portions', 'stretch', 'stretches'}
 GOING = {
-    'src/op/layer': {'part', 'parts', 'piece', 'share', 'chunk'},
-    'src/op/matmul': {'part', 'parts', 'piece', 'share'},
-    'src/op/attention': {'part', 'parts', 'piece', 'share'},
-    'src/op/cache': {'part', 'parts', 'piece', 'share'},
-    'src/op/rotary': {'part', 'parts', 'piece', 'share'},
-    'src/plan': {'part', 'parts', 'piece', 'share', 'chunk'},
+    'src/op/layer': {'part', 'parts', 'share', 'chunk'},
+    'src/op/matmul': {'part', 'parts', 'share'},
+    'src/op/attention': {'part', 'parts', 'share'},
+    'src/op/cache': {'part', 'parts', 'share'},
+    'src/op/rotary': {'part', 'parts', 'share'},
+    'src/plan': {'part', 'parts', 'share', 'chunk'},
 }
 ALLOWED = { # compounds that stay, at most 20
     'model_stretch', # a verb: operands over many powers of two

@@ -16,7 +16,7 @@ _vkattn_mpi() {
         mapfile -t COMPREPLY < <(compgen -W 'auto unfused fused' -- "$cur")
         return
         ;;
-    --batch | --seq | --model-dim | --heads | --kv-heads | --pieces | --repeat | --latency-us | \
+    --batch | --seq | --model-dim | --heads | --kv-heads | --rounds | --repeat | --latency-us | \
         --gbps | --device | --timeout)
         return
         ;;
@@ -26,7 +26,7 @@ _vkattn_mpi() {
         return
     fi
     local options='--batch --seq --model-dim --heads --kv-heads --causal --split --dtype --path
-                   --pieces --repeat --latency-us --gbps --device --timeout --json'
+                   --rounds --repeat --latency-us --gbps --device --timeout --json'
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }
 

@@ -19,7 +19,7 @@ static const char usage[] =
     "\n"
     "  --split heads|batch|sequence  what the ranks share; heads if not given\n"
     "  --kv-heads N, --causal, --dtype f32|f16|bf16, --path auto|unfused|fused\n"
-    "  --pieces N                    of each rank's share, so that one travels while the next is\n"
+    "  --rounds N                    of each rank's share, so that one travels while the next is\n"
     "                                computed\n"
     "  --repeat N                    timed runs, 10 if not given\n"
     "  --latency-us N, --gbps N      of a network to predict for, beside the copies on the host\n"
@@ -41,7 +41,7 @@ static bool parse(int argc, char **argv, struct bench_options *o)
         {"split", OPTION_CHOICE, &o->split, 0, 0, splits},
         {"dtype", OPTION_CHOICE, &o->dtype, 0, 0, option_dtypes},
         {"path", OPTION_CHOICE, &o->path, 0, 0, option_paths},
-        {"pieces", OPTION_U32, &o->pieces, 1, 1024, NULL},
+        {"rounds", OPTION_U32, &o->rounds, 1, 1024, NULL},
         {"repeat", OPTION_U32, &o->repeat, 1, 1000, NULL},
         {"latency-us", OPTION_U32, &o->latency_us, 0, 1000000, NULL},
         {"gbps", OPTION_U32, &o->gbps, 1, 100000, NULL},

@@ -103,7 +103,7 @@ static enum vka_status make_layer(struct problem *p, const struct bench_options 
     if (status == VKA_OK)
         status = vka_mpi_layer_create(
             p->mpi,
-            VKA_INFO(vka_mpi_layer_info, .split = (enum vka_mpi_split)o->split, .pieces = o->pieces,
+            VKA_INFO(vka_mpi_layer_info, .split = (enum vka_mpi_split)o->split, .rounds = o->rounds,
                      .layer = {.n_head = point->n_head,
                                .n_kv_head = point->n_kv_head,
                                .head_dim = head_dim,
@@ -120,7 +120,7 @@ static enum vka_status make_layer(struct problem *p, const struct bench_options 
             p->mpi, p->layer,
             VKA_INFO(vka_layer_op, .query = p->in[0], .output = p->out,
                      .attention.causal = o->causal),
-            VKA_INFO(vka_mpi_plan_info, .pieces = o->pieces, .path = (enum vka_path)o->path),
+            VKA_INFO(vka_mpi_plan_info, .rounds = o->rounds, .path = (enum vka_path)o->path),
             &p->plan);
     return status;
 }
@@ -143,7 +143,7 @@ static enum vka_status make_attention(struct problem *p, const struct bench_opti
             p->mpi,
             VKA_INFO(vka_attention_op, .q = p->in[0], .k = p->in[1], .v = p->in[2],
                      .output = p->out, .options.causal = o->causal),
-            VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE, .pieces = o->pieces,
+            VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE, .rounds = o->rounds,
                      .path = (enum vka_path)o->path),
             &p->plan);
     return status;

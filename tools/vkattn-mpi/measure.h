@@ -8,7 +8,7 @@
 
 struct bench_options {
     uint32_t batch, n, n_head, n_kv_head, model_dim; /* n: positions */
-    uint32_t pieces, repeat, timeout_s;
+    uint32_t rounds, repeat, timeout_s;
     uint32_t latency_us, gbps; /* of the network to predict for; 0: as fitted */
     bool causal, json;
     int split, dtype, path;

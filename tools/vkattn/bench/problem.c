@@ -42,30 +42,30 @@ static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t 
 static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, uint32_t rank,
                                   const uint32_t *shape, uint64_t seed, struct vka_tensor **tensor)
 {
-    const uint32_t piece_max = 64 * CHUNK;
+    const uint32_t slice_max = 64 * CHUNK;
     const uint64_t stride = 1;
     double *scratch = NULL;
-    void *piece = NULL;
+    void *slice = NULL;
     enum vka_status status = vka_tensor_create(d->device, dtype, rank, shape, tensor);
     if (status != VKA_OK)
         return status;
     uint64_t count = vka_tensor_count(*tensor);
-    uint32_t room = count < piece_max ? (uint32_t)count : piece_max;
+    uint32_t room = count < slice_max ? (uint32_t)count : slice_max;
     scratch = malloc(CHUNK * sizeof *scratch);
-    piece = malloc(room * vka_dtype_size(dtype));
-    if (!scratch || !piece)
+    slice = malloc(room * vka_dtype_size(dtype));
+    if (!scratch || !slice)
         status = VKA_OUT_OF_HOST_MEMORY;
     for (uint64_t done = 0; status == VKA_OK && done < count;) {
         uint32_t n = count - done < room ? (uint32_t)(count - done) : room;
         struct vka_tensor *view = NULL;
-        fill(dtype, 1, n, &seed, scratch, piece);
+        fill(dtype, 1, n, &seed, scratch, slice);
         status = vka_tensor_strided(*tensor, done, 1, &n, &stride, &view);
         if (status == VKA_OK)
-            status = vka_tensor_write(view, piece, n * vka_dtype_size(dtype));
+            status = vka_tensor_write(view, slice, n * vka_dtype_size(dtype));
         vka_tensor_destroy(&view);
         done += n;
     }
-    free(piece);
+    free(slice);
     free(scratch);
     return status;
 }
