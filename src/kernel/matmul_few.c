@@ -63,11 +63,12 @@ static uint32_t most_rows(const struct caps *caps, const struct matmul_problem *
     const uint32_t vendor = caps->properties.vendor_id;
     if (caps->properties.type == VKA_DEVICE_CPU) /* nor takes long to compile */
         return 2 * SMALL_TILE;
-    bool fifths = p->b_type == VKA_Q5_1 || p->b_type == VKA_Q5_K; /* and offsets */
+    bool more = p->b_type == VKA_Q5_1 || p->b_type == VKA_Q5_K || /* fifth bits and offsets */
+                p->b_type == VKA_IQ1_M;                           /* high bits and scales apart */
     if (HAS_TABLE(p->b_type) && vendor == VENDOR_QUALCOMM && in_lanes(p))
         return SMALL_TILE / 2;
     if (p->quantised && vendor == VENDOR_QUALCOMM)
-        return in_lanes(p) || fifths ? SMALL_TILE : 2 * SMALL_TILE;
+        return in_lanes(p) || more ? SMALL_TILE : 2 * SMALL_TILE;
     if (p->quantised && vendor == VENDOR_INTEL && (!in_lanes(p) || HAS_OFFSET(p->b_type)))
         return 2 * SMALL_TILE;
     return FEW_TILE_ROWS;
