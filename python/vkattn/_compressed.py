@@ -198,7 +198,7 @@ class Compressed(Packed):
         if name in tensors:
             words = tensors.bytes_of(name, "I32")
             values = _unpack(words, scheme.bits)
-            shape = np.asarray(tensors.array(f"{part}weight_shape")).reshape(-1).tolist()
+            shape = tensors.flat(f"{part}weight_shape", "I64", "I32").tolist()
             if shape != list(values.shape):
                 raise FileError(
                     f"{tensors.where(name)}: {list(words.shape)} words of {scheme.bits} bits, as"
@@ -228,7 +228,8 @@ class Compressed(Packed):
         """Zero points of blocks, packed along the rows; None: all are 0."""
         name = f"{part}weight_zero_point"
         if scheme.symmetric:
-            if name in tensors and np.asarray(tensors.array(name)).any():
+            kinds = "I32", "I8", "U8"
+            if name in tensors and tensors.flat(name, *kinds).any():
                 raise FileError(
                     f"{tensors.where(name)}: zero points, but quantization_config says symmetric"
                 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
-from ._float8 import check_scales, floats_of
+from ._float8 import check_scales
 from ._int4 import Blocks
 from ._model_opt import pack_fours
 from ._packed import Packed, Settings, Tensors
@@ -31,7 +31,7 @@ class _State:
     def __init__(self, name: str, tensors: Tensors) -> None:
         self.where = tensors.where(name)
         try:
-            values = json.loads(bytes(np.asarray(tensors.array(name), np.uint8)).decode())
+            values = json.loads(bytes(tensors.flat(name, "U8")).decode())
         except (ValueError, TypeError, RecursionError) as error:
             raise FileError(f"{self.where}: not an object in JSON: {error}") from error
         if not isinstance(values, dict):
@@ -70,11 +70,9 @@ class _State:
 
 def _flat(name: str, count: int, tensors: Tensors) -> np.ndarray:
     """float32 [count]."""
-    if tensors.kind(name) != "F32":
-        raise FileError(f"{tensors.where(name)}: expected F32, got {tensors.kind(name)}")
-    values = floats_of(tensors.array(name), tensors.where(name))
-    if values.shape != (count,):
-        raise FileError(f"{tensors.where(name)}: expected {[count]}, got {list(values.shape)}")
+    values = tensors.flat(name, "F32")
+    if len(values) != count:
+        raise FileError(f"{tensors.where(name)}: expected {[count]}, got {[len(values)]}")
     return values
 
 
@@ -86,12 +84,9 @@ def _scales_of(part: str, state: _State, tensors: Tensors) -> np.ndarray:
     if many is None:
         scales = _flat(name, count, tensors)
     else:
-        codes = np.asarray(tensors.array(name))
-        if tensors.kind(name) != "U8" or codes.shape != (count,):
-            raise FileError(
-                f"{tensors.where(name)}: expected U8 {[count]}, got {tensors.kind(name)}"
-                f" {list(codes.shape)}"
-            )
+        codes = tensors.flat(name, "U8")
+        if len(codes) != count:
+            raise FileError(f"{tensors.where(name)}: expected {[count]}, got {[len(codes)]}")
         table = _flat(f"{part}weight.nested_quant_map", 256, tensors)
         outer = _flat(f"{part}weight.nested_absmax", -(-count // many), tensors)
         check_scales(outer, tensors.where(f"{part}weight.nested_absmax"), zero=True)

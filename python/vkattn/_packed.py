@@ -55,6 +55,14 @@ class Tensors:
             )
         return np.asarray(data)
 
+    def flat(self, name: str, *kinds: str) -> np.ndarray:
+        """All numbers of a tensor of one of these types."""
+        if self.kind(name) not in kinds:
+            raise FileError(
+                f"{self.path}: {name}: expected {' or '.join(kinds)}, got {self.kind(name)}"
+            )
+        return np.asarray(self.array(name)).reshape(-1)
+
     def where(self, name: str) -> str:
         return f"{self.path}: {name}"
 

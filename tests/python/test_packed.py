@@ -8,7 +8,6 @@ import models_oracle as tiny
 import numpy as np
 import oracle
 import pytest
-
 from test_gguf import build, tensor
 
 import vkattn
@@ -347,6 +346,9 @@ def test_refused(device, rng, tmp_path):
         (nv, {"weight_global_scale": np.zeros(1, np.float32)}, nv_config, "is 0, too small"),
         (nv, {"weight_scale": typed(one(nv["weight_scale"], 0x7F), "F8_E4M3")}, nv_config, "is NaN or below"),
         (bnb, {"weight.nested_absmax": None}, bnb_config, "there is no tensor .*nested_absmax"),
+        (bnb, {"weight.absmax": bf16(np.ones(544))[0]}, bnb_config, "absmax: expected U8, got BF16"),
+        (bnb, {"weight.absmax": bnb["weight.absmax"][1:]}, bnb_config, r"absmax: expected \[544\], got"),
+        (ints, {"weight_shape": bf16(np.ones(2))[0]}, ints_config, "expected I64 or I32, got BF16"),
         (bnb, {codes: None}, bnb_config, "there is no tensor .*quant_state"),
         (bnb, {"weight.quant_map": NF4[::-1].copy()}, bnb_config, "not the 16 values of nf4"),
         (bnb, of_state(quant_type="fp4"), bnb_config, "quant_type 'fp4' is not supported"),
