@@ -440,3 +440,51 @@ def test_layers(device, rng, tmp_path):
         else:
             layer = vkattn.Layer.from_safetensors(folder, "a.", rope=False, device=device)
             assert layer.dtype == "f8_e4m3_g64"
+
+
+def mutate(rng, stored, quantization):
+    """One tensor is missing, of another type or shape; or one key is odd or missing."""
+    stored, name = dict(stored), rng.choice(list(stored))
+    array = np.asarray(stored[name])
+    what = rng.integers(0, 5)
+    if what == 0:
+        del stored[name]
+    elif what == 1:
+        size = array.dtype.itemsize
+        kinds = {1: ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "BOOL"), 2: ("F16", "BF16", "I16")}
+        stored[name] = typed(array, rng.choice(kinds.get(size, ("F32", "I32", "U32") if size == 4 else ("F64",))))
+    elif what == 2 and array.size > 1:
+        flat = array.reshape(-1)
+        shapes = [flat[:0], flat[:1], flat[:-1], flat, flat.reshape(1, -1), flat.reshape(-1, 1, 1), flat[0]]
+        stored[name] = typed(shapes[rng.integers(0, len(shapes))], getattr(stored[name], "kind", ""))
+    else:
+        text = json.loads(json.dumps(quantization))
+        level = text
+        while True:
+            key = rng.choice(list(level))
+            if isinstance(level[key], dict) and level[key] and rng.integers(0, 4):
+                level = level[key]
+                continue
+            odd = [None, 0, -1, 7, 2**40, 0.5, True, "x", [], [3], [0, 1], {}, {"a": 1}, ["re:("]]
+            level[key] = odd[rng.integers(0, len(odd))]
+            return stored, text
+    return stored, quantization
+
+
+def test_random_mutations(device, rng, tmp_path):
+    """Each is a weight of the right shape or an exception of the package with a sentence."""
+    n_refused = 0
+    for name, make in CASES.items():
+        stored, _, quantization, _ = make(rng)
+        for _ in range(25):
+            tensors, config = mutate(rng, stored, quantization)
+            folder = write(tmp_path / "x", put(tensors), config)
+            try:
+                with np.errstate(all="raise"):
+                    made = read(device, folder, config)
+            except vkattn.VkattnError as error:
+                n_refused += 1
+                assert len(str(error)) > 20, name
+            else:
+                assert getattr(made, "shape", made.data.shape) == (OUT, COLUMNS), name
+    assert n_refused > 10 * len(CASES)
