@@ -22,6 +22,8 @@ targets() {
 
 size=$(wc -c <README.md)
 [ "$size" -le "$most" ] || fail "README.md: $size bytes, at most $most"
+lines=$(wc -l <README.md)
+[ "$lines" -le 60 ] || fail "README.md: $lines lines, at most 60"
 checked=0
 for file in README.md CONTRIBUTING.md SECURITY.md docs/*.md; do
     for target in $(targets "$file"); do
