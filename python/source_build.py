@@ -33,7 +33,7 @@ def build_wheel(
     config_settings: Settings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """pip's -C NAME=VALUE becomes -DNAME=VALUE, such as -C VKATTN_SPIRV_FROM=FOLDER."""
+    """pip's --config-settings NAME=VALUE becomes -DNAME=VALUE of CMake."""
     options = [f"-D{name}={value}" for name, value in (config_settings or {}).items()]
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
