@@ -382,7 +382,7 @@ def test_bert(device, bert, monkeypatch, tmp_path):
         (other / name).unlink()
     for pooling, kinds, sentence in (
         ({"pooling_mode_max_tokens": True}, ("Pooling",), "pooling by"),
-        ({"pooling_mode_mean_tokens": True}, ("Pooling", "Dense"), "models.Dense' is not supp"),
+        ({"pooling_mode_mean_tokens": True}, ("Pooling", "CNN"), "models.CNN' is not supp"),
     ):
         modules(other, pooling, *kinds)
         with pytest.raises(vkattn.UnsupportedError, match=sentence):
