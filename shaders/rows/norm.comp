@@ -166,12 +166,12 @@ ROW_SUM(sum_variance, variance_term)
 
 float finish(uint e, float v, float scale)
 {
-    float y = fma(v, unit, -mean) * scale;
+    float y = fma(v, unit, -mean) * scale, weight = 1.0;
     if (WEIGHT_TYPE != TYPE_NONE)
-        y *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
-    if (BIAS_TYPE != TYPE_NONE)
-        y += LOAD(bias_words, p.bias_offset + e * p.bias_step, BIAS_TYPE);
-    return one_nan(y);
+        weight = LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
+    if (BIAS_TYPE == TYPE_NONE)
+        return one_nan(y * weight);
+    return one_nan(fma(y, weight, LOAD(bias_words, p.bias_offset + e * p.bias_step, BIAS_TYPE)));
 }
 
 void store_y(uint e, float y)

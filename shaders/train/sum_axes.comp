@@ -52,12 +52,14 @@ float term(uint e)
     if (TERM == TERM_VALUE)
         return a;
     float b = LOAD(b_words, place(p.b, at), B_TYPE);
-    if (TERM == TERM_PRODUCT)
-        return a * b;
+    precise float product = a * b; // rounded by itself, whatever the compiler makes of the sum
     if (TERM == TERM_DIFFERENCE)
-        return (a - b) * (a - b);
+        product = (a - b) * (a - b);
+    if (TERM == TERM_PRODUCT || TERM == TERM_DIFFERENCE)
+        return product;
     uint s = p.stats_offset + NORM_STATS * e;
-    return a * ((b * stats[s + 2] - stats[s]) * stats[s + 1]);
+    product = a * (fma(b, stats[s + 2], -stats[s]) * stats[s + 1]);
+    return product;
 }
 
 shared float partial[AXES_LANES];
@@ -89,9 +91,7 @@ void main()
         return;
     kept_at.w = gl_WorkGroupID.z; // no kept axis: of the last one y has the splits
     uint index = place(p.y, kept_at);
-    float y = partial[lane] * p.scale;
-    if (ADD)
-        y += LOAD(y_words, index, Y_TYPE);
-    y = one_nan(y);
+    float y = one_nan(ADD ? fma(partial[lane], p.scale, LOAD(y_words, index, Y_TYPE))
+                          : partial[lane] * p.scale);
     STORE(y_words, index, Y_TYPE, y);
 }
