@@ -145,7 +145,7 @@ void problem_share(struct problem *p, uint64_t set)
     p->q = p->k = p->v = p->past = p->present = sets[set].input;
     p->output = sets[set].output;
     p->scattered = sets[set].scattered;
-    if (p->path != VKA_PATH_FUSED)
+    if (p->path == VKA_PATH_UNFUSED) /* sizes of heads compile nothing there */
         return;
     p->head_dim = sets[set].head_dim;
     p->value_dim = sets[set].value_dim;
