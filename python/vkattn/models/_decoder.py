@@ -370,8 +370,10 @@ class Session:
         if self.ruled:
             self.ruled.add(plan, logits)
         if self.sampling.temperature:
-            draws = {"step": self.step_counts, "seeds": self.seed_words}
-            plan.sample(logits, self.next, **self.sampling._asdict(), **draws)
+            given = self.sampling._asdict()
+            plan.sample(
+                logits, self.next, step=self.step_counts, seeds=self.seed_words, **given
+            )
         else:
             # -1 where a row has no number. What bounds a draw is checked all the same.
             s = self.sampling

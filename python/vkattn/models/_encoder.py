@@ -176,7 +176,7 @@ class Encoder:
         each: Sequence[dict[str, Any]] = self.options
         if self.biases:
             each = self.biases.masks(self.device, graph.rows)
-        options = {} if family.attention_scale is None else {"scale": family.attention_scale}
+        options: dict[str, Any] = {} if family.attention_scale is None else {"scale": family.attention_scale}
         if packed:
             starts, positions = packed
             return self.layers.add(graph, x, each, positions, ragged=(starts, starts), **options)
@@ -282,7 +282,7 @@ class Encoder:
         layers: which, counted from 0 and from -1 backwards; all by default.
         """
         ids, types = self._read_texts(texts, None)
-        chosen = (
+        chosen: Sequence[int] = (
             range(self.n_layer) if layers is None else wholes(layers, "layers", -(2**31), 2**31)
         )
         for i in chosen:

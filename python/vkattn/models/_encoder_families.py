@@ -65,7 +65,7 @@ class Family(NamedTuple):
     inert: tuple[str, ...] = ()  # how the names of tensors without effect begin
     inert_parts: tuple[str, ...] = ()  # what they hold somewhere
     inert_keys: tuple[str, ...] = ()
-    resolve: Callable[[Keys, Family], Family] = lambda keys, family: family  # type: ignore
+    resolve: Callable[[Keys, Family], Family] = lambda keys, family: family
 
 
 # ---- BERT and its kin ---------------------------------------------------------------------------
@@ -182,7 +182,7 @@ _KINDS = ("full_attention", "sliding_attention")
 def _modernbert_kinds(keys: Keys, n_layer: int) -> list[str]:
     """Which layers see everything."""
     every = keys.size("global_attn_every_n_layers", 3)
-    kinds = keys.get("layer_types", list)
+    kinds: list[str] | None = keys.get("layer_types", list)
     if kinds is None:
         return [_KINDS[bool(i % every)] for i in range(n_layer)]
     if len(kinds) != n_layer or not all(kind in _KINDS for kind in kinds):
@@ -235,7 +235,9 @@ _T5 = Family(
         norm_first=True,
         final_norm="encoder.final_layer_norm",
         rms=True,
-        **dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias"), False),
+        qkv_bias=False,
+        o_bias=False,
+        mlp_bias=False,
     ),
     words=Words(
         width="d_model",
@@ -378,7 +380,9 @@ FAMILIES = {
             down="mlp.fc2",
             norm="norm2",
             gated=True,
-            **dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias"), False),
+            qkv_bias=False,
+            o_bias=False,
+            mlp_bias=False,
         ),
         positions="",
         norm="emb_ln",

@@ -187,5 +187,5 @@ class Packed:
 
 def packed_rows(count: int) -> int:
     """Rows of a plan for so many: up to a sixteenth more, so that few sizes are recorded."""
-    step = max(ROWS, 2 ** (count.bit_length() - 1) // 16)
+    step: int = max(ROWS, 2 ** (count.bit_length() - 1) // 16)
     return -(-count // step) * step

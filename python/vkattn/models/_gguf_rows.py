@@ -75,7 +75,8 @@ def _row(family: str, **changes: Any) -> Row:
 def _gemma_scale(row: Row) -> float:
     """By the width of a head; in the models of 27B, of 46 and of 62 layers, by that of a row."""
     width = row["width"] / row["n_head"] if row["n_layer"] in (46, 62) else row["head_dim"]
-    return float(width) ** -0.5
+    scale: float = float(width) ** -0.5
+    return scale
 
 
 _SILU: Row = {"activation": "silu"}

@@ -358,7 +358,7 @@ def _set_ends(vocabulary: Vocabulary, made: Any, bert: bool, add_bos: bool, add_
     """The ids before and behind each text."""
     template, special = ["$A"], []
     if bert:
-        ends = {
+        ends: dict[str, Callable[[], int]] = {
             "bos": lambda: vocabulary.number("cls_token_id", "bos_token_id", token="[CLS]"),
             "sep": lambda: vocabulary.number("seperator_token_id", "eos_token_id", token="[SEP]"),
         }

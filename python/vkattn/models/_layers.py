@@ -48,7 +48,9 @@ class Layer(NamedTuple):
     """Tensors of a layer, by the names that BERT has for them, and what follows what."""
 
     at: str = "encoder.layer.{}."
-    qkv: tuple[str, ...] = tuple(f"attention.self.{x}" for x in ("query", "key", "value"))  # or one
+    qkv: tuple[str, ...] = (  # or one
+        *("attention.self.query", "attention.self.key", "attention.self.value"),
+    )
     o: str = "attention.output.dense"
     attn_norm: str = "attention.output.LayerNorm"
     up: tuple[str, ...] = ("intermediate.dense",)  # gated: what is activated, what multiplies it
@@ -188,7 +190,8 @@ class _Block:
         rows = [inner * (1 + sizes.gated) // len(names)] * len(names)
         self.up = weights.linears(names, rows, width, bias=bias)
         self.down = weights.linear(at + layer.down, width, inner, bias=bias)
-        self.scales = [weights.vector(at + name, width) for name in layer.scales] or [None, None]
+        none: list[Any] = [None, None]
+        self.scales = [weights.vector(at + name, width) for name in layer.scales] or none
         self.adapter = _Adapter(weights, keys, at, layer.adapter, sizes) if layer.adapter else None
 
 
@@ -244,9 +247,10 @@ class Layers:
             more = dict(each[i]) if each else {}
             rope = more.pop("rope", None) if positions else None
             for turned in heads[:2] if rope else ():
-                said = {**vars(rope), "base": rope.base or None}
+                said = {**vars(rope), "base": rope.base or None} if rope else {}
                 plan.rotary(turned, turned, positions=positions, **said)
-            graph.attention(*heads, **options, **more)
+            more = {**options, **more}
+            graph.attention(*heads, **more)
             _add_product(graph, context, block.o, x, block.scales[0])
             self._norm_sum(graph, x, block.attn_norm)
             if between:

@@ -62,7 +62,7 @@ def environment() -> Any:
 
 def render(asked: Any) -> Any:
     from jinja2 import TemplateError
-    from jinja2.sandbox import SecurityError
+    from jinja2.exceptions import SecurityError
 
     try:
         text = environment().from_string(asked["template"]).render(**asked["variables"])

@@ -183,7 +183,7 @@ class Seq2Seq(Answers, Encoder):  # type: ignore[misc] # logits
             masks = self.side_biases.causal_masks(graph, inputs.positions, inputs.capacity)
             each = [{**one, **mask} for one, mask in zip(each, masks)]
         scale = self.family.attention_scale
-        options = {} if scale is None else {"scale": scale}
+        options: dict[str, Any] = {} if scale is None else {"scale": scale}
         q, context = (graph.make(sizes.n_head * sizes.head_dim) for _ in range(2))
         heads = [graph.heads(t, sizes.n_head) for t in (q, context)]
 

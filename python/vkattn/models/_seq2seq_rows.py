@@ -162,10 +162,8 @@ def _t5_side(family: Family, scaled: Callable[[Keys], bool]) -> Side:
     layer = family.layer._replace(
         at="decoder.block.{}.layer.",
         final_norm="decoder.final_layer_norm",
-        **{
-            name: tuple(x.replace("1.", "2.", 1) for x in getattr(family.layer, name))
-            for name in ("up", "gated_up")
-        },
+        up=tuple(x.replace("1.", "2.", 1) for x in family.layer.up),
+        gated_up=tuple(x.replace("1.", "2.", 1) for x in family.layer.gated_up),
         down=family.layer.down.replace("1.", "2.", 1),
         norm=family.layer.norm.replace("1.", "2.", 1),
     )

@@ -111,7 +111,9 @@ class ChatSession:
 
     def stream(self, prompt: Prompt, n: int, **options: Any) -> Iterator[str]:
         """As `generate`, in pieces of text."""
-        return self.model.decode_stream().pieces(self.generate(prompt, n, **options))
+        ids = self.generate(prompt, n, **options)
+        pieces: Iterator[str] = self.model.decode_stream().pieces(ids)
+        return pieces
 
     def chat(
         self,

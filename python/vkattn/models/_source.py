@@ -375,7 +375,7 @@ class FolderWeights(Weights):
         a, b = (host_array(file.array(x), x, self.dtype) for file, x in zip(files, (name, of)))
         if a.dtype != b.dtype or a.data.shape != b.data.shape:
             return super().is_copy(name, of)
-        first, second = (memoryview(x.data.reshape(-1).view(np.uint8)) for x in (a, b))
+        first, second = (x.data.reshape(-1).view(np.uint8).data for x in (a, b))
         return first == second or super().is_copy(name, of)
 
     def scalar(self, name: str) -> float:

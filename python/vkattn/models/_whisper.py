@@ -283,7 +283,8 @@ class Whisper(Answers):
         recording = self._recorded.get(len(sounds))
         recording.mel.write(np.ascontiguousarray(sounds))
         recording.plan.run(timeout)
-        return recording.rows
+        rows: Tensor = recording.rows
+        return rows
 
     def _record(self, batch: int) -> _Recording:
         return _Recording(self, batch)
@@ -294,11 +295,14 @@ class Whisper(Answers):
         sounds = self._sounds(mel)
         rows = self._encode(sounds, timeout)
         graph = Graph(self.device, len(sounds), self.n_source)
-        memory = []
+        memory: list[tuple[Tensor, Tensor]] = []
         for block in self.decoder:
             assert block.cross is not None
-            pair = [graph.linear(rows, by) for by in (block.cross.k, block.cross.v)]
-            memory.append(tuple(graph.heads(x, self.decoder_heads) for x in pair))
+            k, v = (
+                graph.heads(graph.linear(rows, by), self.decoder_heads)
+                for by in (block.cross.k, block.cross.v)
+            )
+            memory.append((k, v))
         graph.plan.finish()
         graph.plan.run(timeout)
         graph.plan.close()
