@@ -12,7 +12,7 @@
 struct text {
     const struct vka_gguf *file;
     struct vocabulary vocabulary;
-    bool pieces;              /* SentencePiece; else byte-level BPE */
+    bool by_score;            /* SentencePiece; else byte-level BPE */
     enum letters_split split; /* of the latter: how words begin, */
     bool whole_words,
         normalised;            /* whether a word that is a token is that one, and NFC is wanted */
@@ -87,10 +87,11 @@ static void find_bytes(struct text *t)
 {
     for (unsigned b = 0; b < 256; b++) {
         char name[8];
-        size_t size = t->pieces ? (size_t)snprintf(name, sizeof name, "<0x%02X>", b)
-                                : letters_write(letter_of_byte(b), name);
+        size_t size = t->by_score ? (size_t)snprintf(name, sizeof name, "<0x%02X>", b)
+                                  : letters_write(letter_of_byte(b), name);
         int32_t id = vocabulary_find(&t->vocabulary, name, size);
-        t->bytes[b] = t->pieces && id >= 0 && t->vocabulary.tokens[id].type != TOKEN_BYTE ? -1 : id;
+        t->bytes[b] =
+            t->by_score && id >= 0 && t->vocabulary.tokens[id].type != TOKEN_BYTE ? -1 : id;
     }
 }
 
@@ -125,7 +126,7 @@ static enum vka_status refuse_keys(const struct text *t, const char *path, char 
 {
     static const char *const keys[] = {"remove_extra_whitespaces", "precompiled_charsmap",
                                        "add_sep_token", "add_space_prefix"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys - (t->pieces ? 1 : 0); i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys - (t->by_score ? 1 : 0); i++) {
         char key[64];
         snprintf(key, sizeof key, "tokenizer.ggml.%s", keys[i]);
         if (!vka_gguf_metadata(t->file, key) || !flag(t->file, key, true))
@@ -139,7 +140,7 @@ static enum vka_status refuse_keys(const struct text *t, const char *path, char 
 static enum vka_status find_ends(struct text *t, const char *path, char *why)
 {
     struct vocabulary *v = &t->vocabulary;
-    t->adds_bos = flag(t->file, "tokenizer.ggml.add_bos_token", t->pieces || t->adds_bos);
+    t->adds_bos = flag(t->file, "tokenizer.ggml.add_bos_token", t->by_score || t->adds_bos);
     t->adds_eos = flag(t->file, "tokenizer.ggml.add_eos_token", false);
     t->bos = id_of_key(t, "tokenizer.ggml.bos_token_id");
     t->eos = id_of_key(t, "tokenizer.ggml.eos_token_id");
@@ -163,20 +164,20 @@ static enum vka_status find_ends(struct text *t, const char *path, char *why)
 static enum vka_status read_tokenizer(struct text *t, const char *path, char *why)
 {
     const struct vka_gguf *file = t->file;
-    t->pieces = key_is(file, "tokenizer.ggml.model", "llama");
-    if (!t->pieces && !key_is(file, "tokenizer.ggml.model", "gpt2")) {
+    t->by_score = key_is(file, "tokenizer.ggml.model", "llama");
+    if (!t->by_score && !key_is(file, "tokenizer.ggml.model", "gpt2")) {
         snprintf(why, VKA_IO_ERROR_SIZE,
                  "%.400s: tokenizer.ggml.model: expected gpt2 or llama; give --ids", path);
         return VKA_UNSUPPORTED;
     }
     enum vka_status status = refuse_keys(t, path, why);
-    if (status == VKA_OK && !t->pieces)
+    if (status == VKA_OK && !t->by_score)
         status = find_split(t, path, why);
     if (status == VKA_OK)
         status = vocabulary_read(file, path, &t->vocabulary, why);
     if (status == VKA_OK)
         status =
-            (t->pieces ? vocabulary_scores : vocabulary_merges)(file, path, &t->vocabulary, why);
+            (t->by_score ? vocabulary_scores : vocabulary_merges)(file, path, &t->vocabulary, why);
     if (status == VKA_OK)
         status = find_ends(t, path, why);
     if (status == VKA_OK)
@@ -258,7 +259,7 @@ static void push_words(const struct text *t, const char *utf8, const uint32_t *l
 }
 
 /* A letter of SentencePiece: its token, else those of its bytes, else the unknown one, once. */
-static void push_piece(const struct text *t, const char *letter, size_t size, struct list *list)
+static void push_letter(const struct text *t, const char *letter, size_t size, struct list *list)
 {
     int32_t id = vocabulary_find(&t->vocabulary, letter, size);
     bool bytes = id < 0;
@@ -272,16 +273,16 @@ static void push_piece(const struct text *t, const char *letter, size_t size, st
         push(list, t->unknown);
 }
 
-static void push_pieces(const struct text *t, const char *utf8, const size_t *starts, size_t n,
-                        struct list *list)
+static void push_by_score(const struct text *t, const char *utf8, const size_t *starts, size_t n,
+                          struct list *list)
 {
     size_t first = list->n;
     if (t->prefix)
-        push_piece(t, SPACE, 3, list);
+        push_letter(t, SPACE, 3, list);
     for (size_t i = 0; i < n; i++) {
         size_t size = starts[i + 1] - starts[i];
         bool space = utf8[starts[i]] == ' ';
-        push_piece(t, space ? SPACE : utf8 + starts[i], space ? 3 : size, list);
+        push_letter(t, space ? SPACE : utf8 + starts[i], space ? 3 : size, list);
     }
     join(t, list, first);
 }
@@ -308,8 +309,8 @@ static enum vka_status push_plain(const struct text *t, const char *utf8, size_t
     }
     if (status == VKA_OK && n) {
         starts[n] = size;
-        if (t->pieces)
-            push_pieces(t, utf8, starts, n, list);
+        if (t->by_score)
+            push_by_score(t, utf8, starts, n, list);
         else
             push_words(t, utf8, letters, starts, n, list);
     }
@@ -379,7 +380,7 @@ size_t text_decode(const struct text *t, int32_t id, char *bytes, size_t room)
     size_t at = 0, n = 0;
     if (token->type == TOKEN_CONTROL)
         return 0;
-    if (token->type == TOKEN_BYTE && t->pieces) {
+    if (token->type == TOKEN_BYTE && t->by_score) {
         unsigned byte = 0;
         while (byte < 255 && t->bytes[byte] != id)
             byte++;
@@ -391,9 +392,9 @@ size_t text_decode(const struct text *t, int32_t id, char *bytes, size_t room)
         uint32_t c;
         if (!letters_read(token->text, token->size, &at, &c))
             c = (unsigned char)token->text[at++];
-        if (t->pieces && c == 0x2581)
+        if (t->by_score && c == 0x2581)
             bytes[n++] = ' ';
-        else if (!t->pieces && token->type != TOKEN_USER && (byte = byte_of_letter(c)) < 256)
+        else if (!t->by_score && token->type != TOKEN_USER && (byte = byte_of_letter(c)) < 256)
             bytes[n++] = (char)byte;
         else
             for (; start < at; start++)
