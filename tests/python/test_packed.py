@@ -403,7 +403,7 @@ def test_repack_float8(rng):
         vkattn.repack_float8(bits, np.float32([1]), format="f8_e3m4")
 
 
-@pytest.mark.parametrize("make", [fp8, nvfp4])
+@pytest.mark.parametrize("make", [nvfp4])  # or fp8, nf4: each compiles for ten seconds
 def test_models(device, rng, tmp_path, monkeypatch, make):
     """A tiny model's logits are those of the formula's weights in double."""
     monkeypatch.setattr(tiny, "WIDTH", 128)
@@ -476,7 +476,7 @@ def test_random_mutations(device, rng, tmp_path):
     n_refused = 0
     for name, make in CASES.items():
         stored, _, quantization, _ = make(rng)
-        for _ in range(25):
+        for _ in range(12):
             tensors, config = mutate(rng, stored, quantization)
             folder = write(tmp_path / "x", put(tensors), config)
             try:
@@ -487,4 +487,4 @@ def test_random_mutations(device, rng, tmp_path):
                 assert len(str(error)) > 20, name
             else:
                 assert getattr(made, "shape", made.data.shape) == (OUT, COLUMNS), name
-    assert n_refused > 10 * len(CASES)
+    assert n_refused > 5 * len(CASES)
