@@ -66,7 +66,7 @@ def spread_scales(
 ) -> np.ndarray:
     """[out][columns / step], of scales that have the shape that extent says."""
     groups = extent.groups(out, columns)
-    shapes = [groups]
+    shapes: list[tuple[int, ...]] = [groups]
     if groups == (1, 1):
         shapes += [(), (1,)]
     elif groups[1] == 1:

@@ -23,7 +23,8 @@ def pack_fours(values: np.ndarray) -> np.ndarray:
     nibbles = np.empty((out, values.shape[1] * 2), np.uint8)
     nibbles[:, ::2], nibbles[:, 1::2] = values & 15, values >> 4
     sixteen = nibbles.reshape(out, -1, 2, 8)
-    return sixteen[:, :, 0] | sixteen[:, :, 1] << 4
+    packed: np.ndarray = sixteen[:, :, 0] | sixteen[:, :, 1] << 4
+    return packed
 
 
 def pack_nvfp4(

@@ -122,8 +122,8 @@ def load(
     the file holds another.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
-    stay as they are, as do quantised ones (GPTQ, AWQ, fp8, compressed-tensors, ...). quantize: "q8_0", "q4_0", "q4_K", "q6_K" or
-    another type of `vkattn.quantize`, for a folder or file of floats: its matrices become blocks of
+    stay as they are, as do quantised ones (GPTQ, AWQ, fp8, compressed-tensors, ...). quantize: "q8_0",
+    "q4_0", "q4_K", "q6_K" or another type of `vkattn.quantize`, for a folder or file of floats: its matrices become blocks of
     that type. On a terminal a bar on stderr shows how far loading is.
     """
     place = os.fsdecode(path)
