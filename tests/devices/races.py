@@ -8,8 +8,8 @@ version that knows gpuav_shared_memory_data_race (1.4). It compares the accesses
 between two barriers, so it sees a race whichever order the driver takes, where order_ tests see what that
 order breaks. It knows no control barrier of subgroup scope: those are widened to the workgroup, which is
 legal as whole workgroups come to them. By default each kernel; --draw: N of them, by the commit's hash,
-but for those that take long; --few: three cases of each. First a kernel without a barrier has to be reported. Exits with 77 where there
-is nothing to run on.
+but for those that take long; --few: three cases of each. First a kernel without a barrier has to be
+reported. Exits with 77 where there is nothing to run on.
 SPDX-License-Identifier: MIT"""
 from __future__ import annotations
 
