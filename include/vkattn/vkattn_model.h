@@ -305,6 +305,83 @@ struct vka_pool_op {
 /* UNSUPPORTED: more rows than the driver's loops take: 100,000 on Mesa's CPU driver of Debian 12. */
 VKA_API enum vka_status vka_plan_add_pool(struct vka_plan *plan, const struct vka_pool_op *op);
 
+/* ---- Layers with a state --------------------------------------------------------------------- */
+
+/* Depthwise causal convolution, as ONNX's CausalConvWithState:
+ * output[t][c] = f(bias[c] + sum over j of weight[c][j] * input[t - (width - 1 - j) * dilation][c]).
+ * Rows before the first are those of the past, or 0. ONNX's tensors, channels first, are permuted
+ * views. Rows of other sequences, and those from a length on, are read into nothing. */
+struct vka_causal_conv_op {
+    size_t struct_size;
+    struct vka_tensor *input;       /* [batch][n][channels] */
+    struct vka_tensor *weight;      /* [channels][width], 1 to 16 wide */
+    struct vka_tensor *bias;        /* [channels]; NULL: 0 */
+    uint32_t dilation;              /* 0: 1 */
+    enum vka_activation activation; /* f */
+    /* [batch][channels][(width - 1) * dilation], the oldest row first: the rows before the first, and
+     * the last ones of past and input together, for the next run. The second may be in place of the
+     * first. NULL: 0; not wanted. */
+    struct vka_tensor *past, *present;
+    /* I32 [batch], read on the device: each sequence has only its first rows, clamped to 0 .. n; rows
+     * of output from there on are 0. NULL: n. */
+    struct vka_tensor *lengths;
+    /* I32 [n_sequence + 1], read on the device, in place of lengths: batch is 1, and its rows are those
+     * of packed sequences, s from q_start[s] to q_start[s + 1] - 1, as vka_attention_op says. past and
+     * present have n_sequence in place of batch. */
+    struct vka_tensor *q_start;
+    struct vka_tensor *output; /* as input */
+};
+
+/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
+VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
+                                                 const struct vka_causal_conv_op *op);
+
+/* How a token changes a state S, with f = e^decay, and writes u for v. */
+enum vka_rule {
+    VKA_RULE_LINEAR = 0,  /* S + k v^T */
+    VKA_RULE_GATED,       /* f S + k v^T */
+    VKA_RULE_DELTA,       /* S + k u^T, u = beta (v - S^T k) */
+    VKA_RULE_GATED_DELTA, /* f S + k u^T, u = beta (v - (f S)^T k) */
+    VKA_RULE_COUNT
+};
+
+/* Linear attention, as ONNX's LinearAttention: for each token the rule changes the state of a head,
+ * float32 [head_dim][value_dim], and output = scale * S^T q.
+ *
+ * Heads: v has those of the states; k has a divisor of them; q has a multiple or a divisor. Output has
+ * the larger number of q's and the states', n_out. Head h of the larger number belongs to head
+ * h / ratio of the smaller.
+ *
+ * The bits of a sequence are those that it has alone, and of one that comes in slices, each with the
+ * state of the one before, those of all rows at once. Where nothing decays, a state is a sum of as many
+ * float32 terms as there are tokens, and its rounding errors add up: of 65,536 tokens to a squared error
+ * of about 1e-11 of the result's. */
+struct vka_linear_attention_op {
+    size_t struct_size;
+    enum vka_rule rule;
+    struct vka_tensor *q; /* [batch][n_head][n][head_dim] */
+    struct vka_tensor *k; /* [batch][n_kv_head][n][head_dim] */
+    struct vka_tensor *v; /* [batch][n_state][n][value_dim] */
+    /* The gated rules need it: [batch][n_state][n] of a head, or with one more axis
+     * [batch][n_state][n][head_dim], of each key feature. A logarithm, as a rule at most 0. */
+    struct vka_tensor *decay;
+    /* The delta rules need it: [batch][n_state][n], or [batch][1][n] for all. */
+    struct vka_tensor *beta;
+    uint32_t given; /* VKA_GIVEN_SCALE */
+    float scale;    /* 0: 1 / sqrt(head_dim), unless given */
+    /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
+     * last. The second may be in place of the first. NULL: 0; not wanted. */
+    struct vka_tensor *past_state, *present_state;
+    /* As vka_causal_conv_op has them, but past_state and present_state have n_sequence in place of
+     * batch. Rows from a length on never reach a state. */
+    struct vka_tensor *lengths, *q_start;
+    struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
+};
+
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
+VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
+                                                      const struct vka_linear_attention_op *op);
+
 #ifdef __cplusplus
 }
 #endif

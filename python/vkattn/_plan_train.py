@@ -10,7 +10,8 @@ from ._device import Tensor
 from ._errors import InvalidError
 from ._numbers import nonzero, put, whole
 from ._options import Accumulate, Gradient, choose, pointer
-from ._plan_model import ACTIVATIONS, NORMS, ModelOperations
+from ._plan_model import ACTIVATIONS, NORMS
+from ._plan_state import StateOperations
 
 OPTIMISERS = {
     name: kind for name, kind in enum_names("VKA_", "vka_optimiser").items() if "_" not in name
@@ -31,7 +32,7 @@ class Parameter:
     second_moment: Tensor | None = None
 
 
-class TrainingOperations(ModelOperations):
+class TrainingOperations(StateOperations):
     """Operations of vkattn_train.h. There is no tape: add the backward of each operation, last
     first, with the gradients that are wanted: tensors of the shape of what they belong to, or
     `Accumulate` of one. Their bits are the same in each run."""

@@ -93,6 +93,8 @@ enum known_problem {
     KNOWN_SAMPLE,
     KNOWN_POOL,
     KNOWN_MERGE,
+    KNOWN_CONV, /* and those after it: operations with a state */
+    KNOWN_LINEAR_RECURRENT,
     KNOWN_SUM_AXES, /* and those after it: operations of training */
     KNOWN_MAP_BACKWARD,
     KNOWN_CROSS_ENTROPY,

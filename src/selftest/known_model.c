@@ -237,7 +237,7 @@ enum vka_status known_model_solve(struct solution *s, enum known_problem problem
         solve_norm,   solve_map,    solve_gather, solve_rotary, solve_scatter,
         solve_argmax, solve_sample, solve_pool,   solve_merge,
     };
-    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_SUM_AXES, "one for each problem");
+    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_CONV, "one for each problem");
     s->tolerance = TOLERANCE;
     return solve[problem - KNOWN_NORM](s);
 }

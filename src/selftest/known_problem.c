@@ -6,6 +6,7 @@
 #include "op/common/nonfinite.h"
 #include "selftest/known_attention.h"
 #include "selftest/known_model.h"
+#include "selftest/known_state.h"
 #include "selftest/known_train.h"
 #include "selftest/solution.h"
 
@@ -236,6 +237,9 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_POOL:
     case KNOWN_MERGE:
         return known_model_solve(s, problem);
+    case KNOWN_CONV:
+    case KNOWN_LINEAR_RECURRENT:
+        return known_state_solve(s, problem);
     case KNOWN_SUM_AXES:
     case KNOWN_MAP_BACKWARD:
     case KNOWN_CROSS_ENTROPY:

@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-#define KNOWN_TENSORS 5
+#define KNOWN_TENSORS 8
 
 /* A problem being solved: its plan, and the plan's tensors and cache. */
 struct solution {

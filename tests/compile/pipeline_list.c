@@ -1,5 +1,6 @@
 #include "pipeline_list.h"
 #include "example.h"
+#include "state_problems.h"
 #include "problems/types.h"
 
 #include <stdio.h>
@@ -317,6 +318,8 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
                 TRY(plan_attention_case(plan, dtype, kept, &attention_cases[i]));
     }
     TRY(plan_tables(plan, dtype));
+    TRY(plan_conv_problem(plan, dtype, 512));
+    TRY(plan_linear_attention_problem(plan, dtype, VKA_RULE_GATED_DELTA, false, 1));
     TRY(plan_train_attention(plan, dtype));
 fail:
     return status;

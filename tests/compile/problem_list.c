@@ -3,6 +3,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "pipeline_list.h"
+#include "state_problems.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -372,6 +373,32 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
     return ok;
 }
 
+/* Layers with a state. */
+enum state_op { STATE_CONV, STATE_DELTA, STATE_DELTA_KEY, STATE_GATED, STATE_OPS };
+static const char *const state_names[STATE_OPS] = {"causal conv", "gated delta",
+                                                   "gated delta by key", "gated"};
+
+static bool list_states(struct vka_device *device, enum vka_dtype dtype, uint32_t n,
+                        struct pipeline_list *list)
+{
+    bool ok = true;
+    for (int i = 0; i < STATE_OPS; i++) {
+        const enum vka_rule rule = i == STATE_GATED ? VKA_RULE_GATED : VKA_RULE_GATED_DELTA;
+        struct vka_plan *plan = NULL;
+        char name[64];
+        snprintf(name, sizeof name, "%s %s %" PRIu32, state_names[i], vka_dtype_name(dtype), n);
+        enum vka_status status =
+            vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
+        if (status == VKA_OK)
+            status = i == STATE_CONV ? plan_conv_problem(plan, dtype, n)
+                                     : plan_linear_attention_problem(plan, dtype, rule,
+                                                                     i == STATE_DELTA_KEY, n);
+        ok &= list_plan(device, plan, status, dtype, name, list);
+        vka_plan_destroy(&plan);
+    }
+    return ok;
+}
+
 bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list)
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
@@ -401,6 +428,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_quantised(device, dtype, VKA_Q8_0, 16, list);
         ok &= list_quantised(device, dtype, VKA_Q4_0, 512, list);
         ok &= list_model(device, dtype, 512, list);
+        ok &= list_states(device, dtype, 1, list);
     }
     ok &= list_coop2(device, list);
     for (size_t w = 0; w < COUNTOF(weights); w++)

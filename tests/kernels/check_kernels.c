@@ -65,6 +65,8 @@ static const struct family {
     {"scatter", check_scatter, bench_scatter, NULL},
     {"argmax", check_argmax, bench_argmax, NULL},
     {"pool", check_pool, bench_pool, NULL},
+    {"causal_conv", check_conv, bench_conv, NULL},
+    {"linear_recurrent", check_linear, bench_linear, NULL},
     {"merge", check_merge, bench_merge, NULL},
     {"sample", check_draws, bench_sample, NULL},
     {"norm", check_norm, bench_norm, NULL},

@@ -375,6 +375,51 @@ static const struct field pool_fields[] = {
     TENSOR(pool, OUTPUT, op.output, SHAPE(2, 3), BECOMES(0.375, 0.20833333, -0.54166667, 0, 0, 0)),
 };
 
+/* Two sequences of 3 rows and 2 channels, of which the second has one. */
+ALONE(causal_conv, vka_causal_conv_op);
+static const struct field causal_conv_fields[] = {
+    STRUCT_SIZE(causal_conv, op.struct_size, vka_causal_conv_op),
+    TENSOR(causal_conv, OPERAND, op.input, SHAPE(2, 3, 2), .seed = 1),
+    TENSOR(causal_conv, OPERAND, op.weight, SHAPE(2, 3), .seed = 2),
+    TENSOR(causal_conv, OPTIONAL, op.bias, SHAPE(2), .seed = 3),
+    NUMBER(causal_conv, ENUM, op.activation, VKA_SILU, VKA_ACTIVATION_COUNT),
+    TENSOR(causal_conv, OPTIONAL, op.past, SHAPE(2, 2, 2), .seed = 4),
+    TENSOR(causal_conv, GRADIENT, op.present, SHAPE(2, 2, 2),
+           BECOMES(-0.125, 0.375, -0.875, -0.375, -1, 0.875, -0.625, 0)),
+    TENSOR(causal_conv, INTEGERS, op.lengths, SHAPE(2), HOLDS(3, 1)),
+    TENSOR(causal_conv, OUTPUT, op.output, SHAPE(2, 3, 2),
+           BECOMES(0.023986716, 0.084216128, 0.6175619, -0.097459586, 0.47030643, -0.27716268,
+                   1.3411318, -0.27288399, 0, 0, 0, 0)),
+};
+
+/* Two sequences of 3 tokens, of which the second has 2; 2 states, one key head. */
+ALONE(linear_attention, vka_linear_attention_op);
+static const struct field linear_attention_fields[] = {
+    STRUCT_SIZE(linear_attention, op.struct_size, vka_linear_attention_op),
+    NUMBER(linear_attention, ENUM, op.rule, VKA_RULE_GATED_DELTA, VKA_RULE_COUNT),
+    TENSOR(linear_attention, OPERAND, op.q, SHAPE(2, 2, 3, 2), .seed = 1),
+    TENSOR(linear_attention, OPERAND, op.k, SHAPE(2, 1, 3, 2), .seed = 2),
+    TENSOR(linear_attention, OPERAND, op.v, SHAPE(2, 2, 3, 3), .seed = 3),
+    TENSOR(linear_attention, OPERAND, op.decay, SHAPE(2, 2, 3), .seed = 4),
+    TENSOR(linear_attention, OPERAND, op.beta, SHAPE(2, 2, 3), .seed = 5),
+    NUMBER(linear_attention, GIVEN, op.given, 0, VKA_GIVEN_SCALE),
+    NUMBER(linear_attention, FINITE, op.scale, 0.75, 0),
+    TENSOR(linear_attention, FLOATS, op.past_state, SHAPE(2, 2, 2, 3), .seed = 6),
+    TENSOR(linear_attention, FLOATS, op.present_state, SHAPE(2, 2, 2, 3),
+           BECOMES(-0.32932496, -0.87033374, 0.16577675, -0.84592152, 0.69168467, 0.008959272,
+                   -0.93839858, 0.23398051, -0.028111019, 0.55757641, 0.27258492, -0.66179629,
+                   0.12524531, -0.15749262, -0.047757601, 0.40588905, -0.4850816, 0.21133334,
+                   -0.062003431, -0.19276023, 0.097948512, -0.43221853, 0.65039012, 0.05997288)),
+    TENSOR(linear_attention, INTEGERS, op.lengths, SHAPE(2), HOLDS(3, 2)),
+    TENSOR(linear_attention, OUTPUT, op.output, SHAPE(2, 2, 3, 3),
+           BECOMES(-0.59595749, 1.7162105, -0.10266266, 1.2406817, -0.77688148, -0.049448354,
+                   0.14529278, -0.43931768, 0.044104917, -0.89898667, 0.47814182, -0.51108922,
+                   1.1659735, -0.053130622, -0.31136569, -0.24223257, -0.24831004, 0.50161804,
+                   -0.19400521, 0.21537776, -0.10056757, 0.070450485, -0.088589599, -0.026863651, 0,
+                   0, 0, -0.23426495, 0.69138247, 0.043609021, 0.19678962, -0.32294164,
+                   -0.018929614, 0, 0, 0)),
+};
+
 /* ---- Training -------------------------------------------------------------------------------- */
 
 ALONE(cross_entropy, vka_cross_entropy_op);

@@ -28,7 +28,7 @@ nm -A -P "$@" | sed -E 's,^.*vkattn_objects\.dir/(\./)?,,' | awk '
 
 awk '
     BEGIN {
-        n = split("grids params core gpu kernel plan op/common op/matmul op/rotary op/rows op/cache " \
+        n = split("grids params core gpu kernel plan op/common op/matmul op/rotary op/rows op/cache op/state " \
                   "op/attention op/layer op/train selftest", names, " ")
         for (i = 1; i <= n; i++)
             place[names[i]] = i

@@ -3,6 +3,7 @@
 #define CASE_CONTENTS_H
 
 #include <vkattn/vkattn_io.h>
+#include <vkattn/vkattn_model.h>
 
 enum case_kind { CASE_SDPA = 0, CASE_LAYER, CASE_OP, CASE_KIND_COUNT };
 
@@ -44,10 +45,12 @@ enum case_operation {
     CASE_SWISH,
     CASE_SWIGLU,
     CASE_TENSOR_SCATTER,
+    CASE_CAUSAL_CONV, /* and those after it: with a state, which is output 1 */
+    CASE_LINEAR_ATTENTION,
     CASE_OPERATION_COUNT
 };
 
-#define CASE_INPUTS 4
+#define CASE_INPUTS 6
 
 /* A case of kind op. ONNX's operations have inputs by index, NULL where there is none, with shapes
  * that fit; I64 elements fit an int32. */
@@ -57,7 +60,10 @@ struct case_op {
     uint32_t axis; /* counted from the first */
     uint32_t num_heads, rotary_dim;
     double epsilon, alpha;
-    bool interleaved, tanh, circular;
+    bool interleaved, tanh, circular, silu;
+    enum vka_rule rule;
+    uint32_t q_heads, k_heads, state_heads;
+    double scale; /* 0: the default */
 
     /* What Linear has. */
     enum vka_dtype weight_type;
@@ -66,7 +72,8 @@ struct case_op {
     const struct vka_io_array *bias;          /* [out]; NULL: none */
     const struct vka_io_array *expect_weight; /* [out][in] */
 
-    const struct vka_io_array *expect; /* of Linear [rows][out] */
+    const struct vka_io_array *expect;       /* of Linear [rows][out] */
+    const struct vka_io_array *expect_state; /* NULL: not in the file */
 };
 
 /* An open case. Arrays are valid until it is closed and NULL if the file does not have them. Floats

@@ -14,7 +14,7 @@
 
 /* Inputs: f a float tensor, i I64, in capitals if it may be left out. */
 static const struct operation {
-    const char *name, *inputs, *attributes[3];
+    const char *name, *inputs, *attributes[6];
 } operations[CASE_OPERATION_COUNT] = {
     [CASE_RMS_NORMALIZATION] = {"RMSNormalization", "ff", {"axis", "epsilon", "stash_type"}},
     [CASE_LAYER_NORMALIZATION] = {"LayerNormalization", "ffF", {"axis", "epsilon", "stash_type"}},
@@ -25,6 +25,11 @@ static const struct operation {
     [CASE_SWISH] = {"Swish", "f", {"alpha"}},
     [CASE_SWIGLU] = {"SwiGLU", "ff", {"alpha"}},
     [CASE_TENSOR_SCATTER] = {"TensorScatter", "ffI", {"axis", "mode"}},
+    [CASE_CAUSAL_CONV] = {"CausalConvWithState", "ffFF", {"activation"}},
+    [CASE_LINEAR_ATTENTION] = {"LinearAttention",
+                               "fffFFF",
+                               {"q_num_heads", "kv_num_heads", "k_num_heads", "update_rule",
+                                "scale", "chunk_size"}},
 };
 
 struct reading {
@@ -73,6 +78,19 @@ static bool choice(struct reading *r, const char *name, const char *first, const
     return false;
 }
 
+/* The index of a word among n; `usual` where none is given. */
+static unsigned word_of(struct reading *r, const char *name, const char *const *words, unsigned n,
+                        unsigned usual)
+{
+    const json_t *value = json_object_get(r->attributes, name);
+    const char *word = value ? json_string_value(value) : words[usual];
+    for (unsigned i = 0; word && i < n; i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    refuse(r, name, "one of its words");
+    return usual;
+}
+
 static void check_names(struct reading *r)
 {
     const char *name;
@@ -98,6 +116,8 @@ static const struct vka_io_array **find_slot(struct case_op *op, const char *inp
         if (strcmp(input, name) == 0)
             return &op->inputs[i];
     }
+    if (strcmp(name, "expect.output.1") == 0 && op->operation >= CASE_CAUSAL_CONV)
+        return &op->expect_state;
     return strcmp(name, "expect.output.0") == 0 ? &op->expect : NULL;
 }
 
@@ -141,7 +161,10 @@ static enum vka_status place(const struct reading *r, struct case_file *c)
         if (!slot)
             return case_refuse(r->at, "tensor \"%.64s\" is unknown, expected one of %s",
                                array->name, r->of->name);
-        bool integers = slot != &c->op.expect && (r->of->inputs[slot - c->op.inputs] | 32) == 'i';
+        if (slot == &c->op.expect_state && !case_count(array))
+            continue; /* of a convolution that keeps no rows */
+        bool integers = slot != &c->op.expect && slot != &c->op.expect_state &&
+                        (r->of->inputs[slot - c->op.inputs] | 32) == 'i';
         enum vka_status status = check_array(r->at, array, integers);
         if (status != VKA_OK)
             return status;
@@ -238,6 +261,60 @@ static bool check_scatter(struct reading *r, struct case_op *op)
            (!op->inputs[2] || has_shape(op->inputs[2], 1, past->shape[0], 0, 0));
 }
 
+static bool check_conv(struct reading *r, struct case_op *op)
+{
+    static const char *const words[] = {"none", "silu", "swish"};
+    const struct vka_io_array *x = op->inputs[0], *w = op->inputs[1], *bias = op->inputs[2];
+    op->silu = word_of(r, "activation", words, COUNTOF(words), 0) != 0;
+    if (x->rank != 3 || !has_shape(w, 3, x->shape[1], 1, 0) || !is_like(op->expect, x, 0))
+        return false;
+    const uint64_t keep = w->shape[2] - 1;
+    const struct vka_io_array *states[] = {op->inputs[3], op->expect_state};
+    for (size_t i = 0; i < COUNTOF(states); i++)
+        if (states[i] && (!keep || !has_shape(states[i], 3, x->shape[0], x->shape[1], keep)))
+            return false;
+    return !bias || has_shape(bias, 1, x->shape[1], 0, 0);
+}
+
+/* The features of a head of rows [batch][n][heads * features]; 0 where they are no such rows. */
+static uint64_t features_of(const struct vka_io_array *rows, const struct vka_io_array *like,
+                            uint64_t heads)
+{
+    if (!heads || !has_shape(rows, 3, like->shape[0], like->shape[1], 0))
+        return 0;
+    return rows->shape[2] % heads ? 0 : rows->shape[2] / heads;
+}
+
+static bool check_linear_attention(struct reading *r, struct case_op *op)
+{
+    static const char *const rules[VKA_RULE_COUNT] = {"linear", "gated", "delta", "gated_delta"};
+    const struct vka_io_array *q = op->inputs[0], *decay = op->inputs[4], *beta = op->inputs[5];
+    op->rule =
+        (enum vka_rule)word_of(r, "update_rule", rules, VKA_RULE_COUNT, VKA_RULE_GATED_DELTA);
+    op->q_heads = (uint32_t)integer(r, "q_num_heads", 0, 0);
+    op->state_heads = (uint32_t)integer(r, "kv_num_heads", 0, 0);
+    op->k_heads = (uint32_t)integer(r, "k_num_heads", 0, op->state_heads);
+    op->scale = real(r, "scale", 0);
+    integer(r, "chunk_size", 0, 64); /* of no effect on what is computed */
+    if (q->rank != 3)
+        return false;
+    const uint64_t dk = features_of(q, q, op->q_heads),
+                   dv = features_of(op->inputs[2], q, op->state_heads);
+    const uint64_t out = op->q_heads > op->state_heads ? op->q_heads : op->state_heads;
+    const struct vka_io_array *states[] = {op->inputs[3], op->expect_state};
+    for (size_t i = 0; i < COUNTOF(states); i++)
+        if (states[i] && (states[i]->rank != 4 || states[i]->shape[0] != q->shape[0] ||
+                          states[i]->shape[1] != op->state_heads || states[i]->shape[2] != dk ||
+                          states[i]->shape[3] != dv))
+            return false;
+    return dk && dv && features_of(op->inputs[1], q, op->k_heads) == dk &&
+           features_of(op->expect, q, out) == dv &&
+           (!decay || features_of(decay, q, op->state_heads) == 1 ||
+            features_of(decay, q, op->state_heads) == dk) &&
+           (!beta || has_shape(beta, 3, q->shape[0], q->shape[1], op->state_heads) ||
+            has_shape(beta, 3, q->shape[0], q->shape[1], 1));
+}
+
 static bool check(struct reading *r, struct case_op *op)
 {
     switch (op->operation) {
@@ -257,6 +334,10 @@ static bool check(struct reading *r, struct case_op *op)
         return is_like(op->inputs[1], op->inputs[0], 0) && is_like(op->expect, op->inputs[0], 0);
     case CASE_TENSOR_SCATTER:
         return check_scatter(r, op);
+    case CASE_CAUSAL_CONV:
+        return check_conv(r, op);
+    case CASE_LINEAR_ATTENTION:
+        return check_linear_attention(r, op);
     case CASE_LINEAR:
     case CASE_OPERATION_COUNT:
         break;

@@ -97,6 +97,9 @@ static enum vka_status judge_op(struct check *check, const struct case_file *c, 
     }
     if (status == VKA_OK)
         status = compare("output", r.output, n_output, op->expect, c->rtol, c->atol, v);
+    if (status == VKA_OK && r.state)
+        status = compare("state", r.state, case_count(op->expect_state), op->expect_state, c->rtol,
+                         c->atol, v);
     op_results_free(&r);
     return status;
 }

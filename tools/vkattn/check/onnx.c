@@ -24,12 +24,10 @@ static void destroy(struct run *r)
     vka_tensor_destroy(&r->output);
 }
 
-/* A tensor with the values of an array. */
-static enum vka_status upload(struct tool_device *d, const struct vka_io_array *array,
-                              struct vka_tensor **tensor)
+enum vka_status onnx_upload(struct tool_device *d, const struct vka_io_array *array,
+                            enum vka_dtype dtype, struct vka_tensor **tensor)
 {
     uint32_t size[4];
-    const enum vka_dtype dtype = case_dtype(array->dtype);
     for (uint32_t i = 0; i < array->rank; i++)
         size[i] = (uint32_t)array->shape[i];
     enum vka_status status = vka_tensor_create(d->device, dtype, array->rank, size, tensor);
@@ -109,6 +107,8 @@ static enum vka_status add(struct run *r)
         return vka_plan_add_scatter(
             r->plan, VKA_INFO(vka_scatter_op, .update = in[1], .positions = in[2], .axis = op->axis,
                               .circular = op->circular, .output = r->output));
+    case CASE_CAUSAL_CONV:
+    case CASE_LINEAR_ATTENTION:
     case CASE_LINEAR:
     case CASE_OPERATION_COUNT:
         break;
@@ -124,7 +124,7 @@ static enum vka_status make_output(struct run *r)
     for (uint32_t i = 0; i < x->rank; i++)
         size[i] = (uint32_t)x->shape[i];
     return r->op->operation == CASE_TENSOR_SCATTER
-               ? upload(r->d, x, &r->output)
+               ? onnx_upload(r->d, x, case_dtype(x->dtype), &r->output)
                : vka_tensor_create(r->d->device, case_dtype(x->dtype), x->rank, size, &r->output);
 }
 
@@ -146,7 +146,7 @@ enum vka_status onnx_run(struct tool_device *d, const struct case_op *op, double
     enum vka_status status = VKA_OK;
     for (int i = 0; i < CASE_INPUTS && status == VKA_OK; i++)
         if (op->inputs[i])
-            status = upload(d, op->inputs[i], &r.inputs[i]);
+            status = onnx_upload(d, op->inputs[i], case_dtype(op->inputs[i]->dtype), &r.inputs[i]);
     if (status == VKA_OK)
         status = make_output(&r);
     if (status == VKA_OK)

@@ -8,4 +8,8 @@
 /* Computes output 0 of an operation of ONNX, [elements of expect]. */
 enum vka_status onnx_run(struct tool_device *d, const struct case_op *op, double *output);
 
+/* Makes a tensor of this type with the values of an array. */
+enum vka_status onnx_upload(struct tool_device *d, const struct vka_io_array *array,
+                            enum vka_dtype dtype, struct vka_tensor **tensor);
+
 #endif

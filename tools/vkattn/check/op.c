@@ -1,6 +1,7 @@
 #include "op.h"
 
 #include "onnx.h"
+#include "state.h"
 
 #include "case/numbers.h"
 
@@ -95,7 +96,12 @@ enum vka_status op_run(struct tool_device *d, const struct case_file *c, struct 
     const struct case_op *op = &c->op;
     if (op->operation != CASE_LINEAR) {
         r->output = calloc(case_count(op->expect), sizeof *r->output);
-        return r->output ? onnx_run(d, op, r->output) : VKA_OUT_OF_HOST_MEMORY;
+        if (op->expect_state)
+            r->state = calloc(case_count(op->expect_state), sizeof *r->state);
+        if (!r->output || (op->expect_state && !r->state))
+            return VKA_OUT_OF_HOST_MEMORY;
+        return op->operation >= CASE_CAUSAL_CONV ? state_run(d, op, r->output, r->state)
+                                                 : onnx_run(d, op, r->output);
     }
     const uint64_t rows = op->input->shape[0], out = op->blocks->shape[0], in = op->input->shape[1];
     uint32_t values;
@@ -119,4 +125,5 @@ void op_results_free(struct op_results *r)
     free(r->decoded);
     free(r->weight);
     free(r->output);
+    free(r->state);
 }

@@ -10,6 +10,7 @@ struct op_results {
     float *decoded; /* [out][in], by the host */
     double *weight; /* [out][in], by the device: the product with the identity */
     double *output; /* [rows][out] */
+    double *state;  /* [elements of expect_state] */
 };
 
 enum vka_status op_run(struct tool_device *d, const struct case_file *c, struct op_results *r);

@@ -1,0 +1,91 @@
+"""Layers with a state, as methods of a plan."""
+
+from __future__ import annotations
+
+from ._abi import enum_names, lib
+from ._device import Tensor
+from ._numbers import real, whole
+from ._options import choose
+from ._plan_model import ACTIVATIONS, ModelOperations
+
+RULES = enum_names("VKA_RULE_", "vka_rule")
+
+
+class StateOperations(ModelOperations):
+    """Operations whose state goes from one run to the next, in tensors of the caller."""
+
+    def causal_conv(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        *,
+        bias: Tensor | None = None,
+        dilation: int = 1,
+        activation: str = "identity",
+        past: Tensor | None = None,
+        present: Tensor | None = None,
+        lengths: Tensor | None = None,
+        q_start: Tensor | None = None,
+    ) -> None:
+        """Adds a depthwise causal convolution of input [batch][n][channels] by weight
+        [channels][width]. past and present [batch][channels][(width - 1) * dilation]: the rows
+        before, and those kept for the next run, also in place. lengths [batch], or the q_start of
+        packed sequences: which rows count."""
+        self._add(
+            "causal_conv",
+            {
+                "input": input,
+                "weight": weight,
+                "bias": bias,
+                "past": past,
+                "present": present,
+                "lengths": lengths,
+                "q_start": q_start,
+                "output": output,
+            },
+            ("bias", "past", "present", "lengths", "q_start"),
+            dilation=whole(dilation, "dilation", 1),
+            activation=choose(ACTIVATIONS, activation, "activation"),
+        )
+
+    def linear_attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        output: Tensor,
+        *,
+        rule: str,
+        decay: Tensor | None = None,
+        beta: Tensor | None = None,
+        scale: float | None = None,
+        past_state: Tensor | None = None,
+        present_state: Tensor | None = None,
+        lengths: Tensor | None = None,
+        q_start: Tensor | None = None,
+    ) -> None:
+        """Adds linear attention of q, k and v [batch][heads][n][features] by a rule: "linear",
+        "gated", "delta" or "gated_delta". decay [batch][states][n], or of each key feature
+        [batch][states][n][head_dim]; beta [batch][states][n], or of one head for all. The states
+        before and after are float32 [batch][states][head_dim][value_dim], also in place. scale:
+        None is 1 / sqrt(head_dim). lengths and q_start: as causal_conv has them."""
+        self._add(
+            "linear_attention",
+            {
+                "q": q,
+                "k": k,
+                "v": v,
+                "decay": decay,
+                "beta": beta,
+                "past_state": past_state,
+                "present_state": present_state,
+                "lengths": lengths,
+                "q_start": q_start,
+                "output": output,
+            },
+            ("decay", "beta", "past_state", "present_state", "lengths", "q_start"),
+            rule=choose(RULES, rule, "rule"),
+            given=0 if scale is None else lib.VKA_GIVEN_SCALE,
+            scale=0.0 if scale is None else real(scale, "scale"),
+        )

@@ -1,0 +1,95 @@
+/* Operations that carry a state from one run to the next, shared by C and GLSL. The rules of params.h,
+ * which is included before this file, hold here too. */
+#ifndef VKA_STATE_H
+#define VKA_STATE_H
+
+#include "params/begin.h"
+
+/* ---- causal_conv: y[t][c] = f(bias[c] + sum over j of w[c][j] x[t - (width - 1 - j) dilation][c]) -
+ * A row before the first of its sequence is one of the past, of `keep` = (width - 1) dilation rows, or
+ * 0. A unit is two channels of CONV_RUN rows that lie `dilation` apart; a tile is CONV_RUN * dilation
+ * rows of a sequence, which begins with a tile of its own. With CONV_KEEP a unit is a channel of a
+ * sequence, whose last rows it writes to y, [batch][keep][channels], in place of the past.
+ * Dense: this pass has rows first .. first + n - 1; x is bound from row first - lead on. CONV_LENGTHS:
+ * starts are the lengths; rows from a length on give 0. CONV_RAGGED: starts are q_start, n_sequence + 1
+ * of them, and n all rows; rows of no sequence are left.
+ * Buffers: 0 x, 1 w, 2 bias, 3 past, 4 starts, 5 y. */
+struct conv_params {
+    U32 batch, n, channels; /* batch: sequences */
+    U32 first, lead, dilation, keep;
+    U32 x_offset, x_batch, x_row, x_col;
+    U32 w_offset, w_channel, w_tap, bias_offset, bias_step;
+    U32 past_offset, past_batch, past_row, past_col;
+    U32 y_offset, y_batch, y_row, y_col;
+    U32 starts_offset, starts_step;
+};
+#define CONV_X_TYPE 0
+#define CONV_W_TYPE 1
+#define CONV_BIAS_TYPE 2 /* TYPE_NONE: 0 */
+#define CONV_PAST_TYPE 3 /* TYPE_NONE: 0 */
+#define CONV_Y_TYPE 4
+#define CONV_WIDTH 5    /* 1 to CONV_MOST */
+#define CONV_FUNCTION 6 /* enum vka_activation */
+#define CONV_ROWS 7     /* ROWS_DENSE, ROWS_LENGTHS or ROWS_RAGGED */
+#define CONV_X_PAIRS 8  /* two channels of x are a whole word of 16-bit elements; of y */
+#define CONV_Y_PAIRS 9
+#define CONV_KEEP 10 /* writes the last rows */
+#define CONV_SPECS 11
+#define CONV_MOST 16
+#define CONV_RUN 8
+
+/* Which rows a sequence has. */
+#define ROWS_DENSE 0   /* all n */
+#define ROWS_LENGTHS 1 /* the first ones, as many as its length */
+#define ROWS_RAGGED 2  /* those from its start to the next one's */
+
+/* ---- linear_recurrent: a state that each token decays, corrects and reads -------------------------
+ * For each token, with f = e^decay (1 without), u = beta (v - S^T k f) of the delta rules and else v:
+ * S = f S + k u^T, and y = scale S^T q. A workgroup takes LINEAR_LANES / LINEAR_SPLITS columns of four
+ * values of a sequence's state; workgroup x is such columns, y a state, z a sequence. A lane holds, of one
+ * column, LINEAR_CHUNKS chunks of four features, those of its split: chunk c of split s is
+ * c LINEAR_SPLITS + s. Sums are over the features of a lane, then over the splits, in order.
+ * Output head h belongs to state h / group, and with group 1 to query head h / q_ratio; a state to key
+ * head state / k_ratio. The outputs of a group are computed one after the other, with the state made
+ * again.
+ * Tensors are [batch][head][row][feature]; this pass takes tokens first .. first + n - 1 of each
+ * sequence, from whose first one dense tensors are bound. Rows as in causal_conv. in_place: `to` holds
+ * the state already. Buffers: 0 q, 1 k, 2 v, 3 decay, 4 beta, 5 state before, 6 state after, 7 y,
+ * 8 starts, 9 parameters. */
+struct linear_params {
+    U32 n_row, n, head_dim, value_dim; /* n_row: rows of packed tensors */
+    U32 first, state_first, group, q_ratio, k_ratio, in_place;
+    U32 starts_offset, starts_step;
+    STRUCT(strided_params) q, k, v, decay, beta, from, to, y;
+    F32 scale;
+};
+#define LINEAR_LANES 0
+#define LINEAR_SPLITS 1
+#define LINEAR_CHUNKS 2
+#define LINEAR_TOKENS 3 /* that are staged together */
+#define LINEAR_Q_TYPE 4
+#define LINEAR_K_TYPE 5
+#define LINEAR_V_TYPE 6
+#define LINEAR_DECAY_TYPE 7
+#define LINEAR_BETA_TYPE 8 /* TYPE_NONE: not a delta rule */
+#define LINEAR_Y_TYPE 9
+#define LINEAR_DECAY 10 /* DECAY_NONE, DECAY_HEAD or DECAY_KEY */
+#define LINEAR_ROWS 11
+#define LINEAR_FLAGS 12
+#define LINEAR_SPECS 13
+#define LINEAR_LOADS 1   /* there is a state before; else it is 0 */
+#define LINEAR_STORES 2  /* the state after is wanted */
+#define LINEAR_WIDE 4    /* four values of a state are an aligned vec4 */
+#define LINEAR_WHOLE 16 /* no lane has features or values beyond those of the state */
+#define LINEAR_Y_PAIRS 8 /* two values of y are a whole word of 16-bit elements */
+
+#define DECAY_NONE 0
+#define DECAY_HEAD 1 /* one of each state */
+#define DECAY_KEY 2  /* one of each key feature */
+
+#ifndef VULKAN
+_Static_assert(sizeof(struct conv_params) <= 128, "push constants");
+#endif
+
+#include "params/end.h"
+#endif

@@ -1,0 +1,330 @@
+// Linear attention, one token after the other, with the state in registers. For GPUs: all lanes of a
+// workgroup work on each token, and one barrier a token merges their sums. See linear_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params/params.h"
+#include "params/model.h"
+#include "params/state.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+#include "lib/math.glsl"
+#include "lib/decay.glsl"
+
+layout(constant_id = LINEAR_LANES) const uint LANES = 64;
+layout(constant_id = LINEAR_SPLITS) const uint SPLITS = 8;
+layout(constant_id = LINEAR_CHUNKS) const uint CHUNKS = 4;
+layout(constant_id = LINEAR_TOKENS) const uint TOKENS = 8;
+layout(constant_id = LINEAR_Q_TYPE) const uint Q_TYPE = 0;
+layout(constant_id = LINEAR_K_TYPE) const uint K_TYPE = 0;
+layout(constant_id = LINEAR_V_TYPE) const uint V_TYPE = 0;
+layout(constant_id = LINEAR_DECAY_TYPE) const uint DECAY_TYPE = 0;
+layout(constant_id = LINEAR_BETA_TYPE) const uint BETA_TYPE = TYPE_NONE;
+layout(constant_id = LINEAR_Y_TYPE) const uint Y_TYPE = 0;
+layout(constant_id = LINEAR_DECAY) const uint DECAY = DECAY_NONE;
+layout(constant_id = LINEAR_ROWS) const uint ROWS = ROWS_DENSE;
+layout(constant_id = LINEAR_FLAGS) const uint FLAGS = 0;
+layout(local_size_x_id = LINEAR_LANES) in;
+layout(binding = 0) readonly buffer Q { uint q_words[]; };
+layout(binding = 1) readonly buffer K { uint k_words[]; };
+layout(binding = 2) readonly buffer V { uint v_words[]; };
+layout(binding = 3) readonly buffer Decay { uint decay_words[]; };
+layout(binding = 4) readonly buffer Beta { uint beta_words[]; };
+// The state may stay in its place: neither is readonly.
+ALIASED layout(binding = 5) buffer From { float from_values[]; };
+ALIASED layout(binding = 5) buffer From4 { vec4 from_chunks[]; };
+ALIASED layout(binding = 6) buffer To { float to_values[]; };
+ALIASED layout(binding = 6) buffer To4 { vec4 to_chunks[]; };
+layout(binding = 7) buffer Y { uint y_words[]; };
+layout(binding = 8) readonly buffer Starts { uint starts[]; };
+layout(binding = 9) readonly buffer Params { linear_params p; };
+
+const uint COLUMNS = LANES / SPLITS;   // of a workgroup, four values each
+const uint ROW = CHUNKS * SPLITS;      // chunks of a staged row
+const bool DELTA = BETA_TYPE != TYPE_NONE;
+shared vec4 k_stage[TOKENS * ROW], q_stage[TOKENS * ROW];
+shared vec4 decay_stage[TOKENS * ROW * (DECAY / DECAY_KEY) + 1]; // codes, see lib/decay.glsl
+shared vec4 v_stage[TOKENS * COLUMNS];
+shared vec2 gate_stage[TOKENS]; // code of the decay of a head, beta
+shared vec4 partial_r[2 * LANES], partial_o[2 * LANES]; // of a token and the next
+shared float partial_d[2 * SPLITS];
+
+uint split, column, first_value; // of this lane; value of its column
+uint batch, head;                // sequence and state
+vec4 state[4 * CHUNKS];          // [chunk][feature of it]
+
+bool has(uint flag) { return (FLAGS & flag) != 0u; }
+
+// ---- The state ---------------------------------------------------------------------------------
+
+// Feature i of the lane, behind its first.
+uint feature_step(uint i) { return i / 4 * 4 * SPLITS + i % 4; }
+
+bool is_outside(uint i)
+{
+    return !has(LINEAR_WHOLE) &&
+           (4 * split + feature_step(i) >= p.head_dim || first_value >= p.value_dim);
+}
+
+uint state_index(strided_params s)
+{
+    return place(s, uvec4(batch, head, 4 * split, first_value));
+}
+
+void load_state()
+{
+    uint first = state_index(p.from);
+    [[unroll]] for (uint i = 0; i < 4 * CHUNKS; i++) {
+        state[i] = vec4(0.0);
+        if (!has(LINEAR_LOADS) || is_outside(i))
+            continue;
+        uint at = first + feature_step(i) * p.from.stride2;
+        if (has(LINEAR_WIDE)) {
+            state[i] = from_chunks[at >> 2];
+            continue;
+        }
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            if (first_value + j < p.value_dim)
+                state[i][j] = from_values[at + j * p.from.stride3];
+    }
+}
+
+void store_state()
+{
+    uint first = state_index(p.to);
+    [[unroll]] for (uint i = 0; i < 4 * CHUNKS; i++) {
+        if (is_outside(i))
+            continue;
+        uint at = first + feature_step(i) * p.to.stride2;
+        if (has(LINEAR_WIDE)) {
+            to_chunks[at >> 2] = state[i];
+            continue;
+        }
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            if (first_value + j < p.value_dim)
+                to_values[at + j * p.to.stride3] = state[i][j];
+    }
+}
+
+// ---- Tokens ------------------------------------------------------------------------------------
+
+// Makes vec4 name(at, count): four features from `at` on, 0 from `count` on.
+#define CHUNK_OF(name, words, stride, TYPE)                                                        \
+    vec4 name(uint at, uint count)                                                                 \
+    {                                                                                              \
+        vec4 x = vec4(0.0);                                                                        \
+        [[unroll]] for (uint j = 0; j < 4; j++)                                                    \
+            if (j < count)                                                                         \
+                x[j] = LOAD(words, at + j * stride, TYPE);                                         \
+        return x;                                                                                  \
+    }
+CHUNK_OF(q_chunk, q_words, p.q.stride3, Q_TYPE)
+CHUNK_OF(k_chunk, k_words, p.k.stride3, K_TYPE)
+CHUNK_OF(v_chunk, v_words, p.v.stride3, V_TYPE)
+CHUNK_OF(decay_chunk, decay_words, p.decay.stride3, DECAY_TYPE)
+
+vec4 decay_codes(vec4 g)
+{
+    return vec4(decay_code(g.x), decay_code(g.y), decay_code(g.z), decay_code(g.w));
+}
+
+uint features_from(uint first, uint end) { return end - min(first, end); }
+
+uint packed_batch() { return ROWS == ROWS_RAGGED ? 0 : batch; }
+
+// Stages queries, keys and decays of rows row .. row + n - 1.
+void stage_keys(uint row, uint n, uint q_head)
+{
+    uint q_first = place(p.q, uvec4(packed_batch(), q_head, row, 0));
+    uint k_first = place(p.k, uvec4(packed_batch(), head / p.k_ratio, row, 0));
+    uint decay_first = place(p.decay, uvec4(packed_batch(), head, row, 0));
+    for (uint i = gl_LocalInvocationIndex; i < n * ROW; i += LANES) {
+        uint t = i / ROW, feature = 4 * (i % ROW), count = features_from(feature, p.head_dim);
+        q_stage[i] = q_chunk(q_first + t * p.q.stride2 + feature * p.q.stride3, count);
+        k_stage[i] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3, count);
+        if (DECAY == DECAY_KEY)
+            decay_stage[i] = decay_codes(
+                decay_chunk(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count));
+    }
+}
+
+void stage_values(uint row, uint n)
+{
+    uint v_first = place(p.v, uvec4(packed_batch(), head, row, 0));
+    for (uint i = gl_LocalInvocationIndex; i < n * COLUMNS; i += LANES) {
+        uint t = i / COLUMNS, value = 4 * (gl_WorkGroupID.x * COLUMNS + i % COLUMNS);
+        v_stage[i] = v_chunk(v_first + t * p.v.stride2 + value * p.v.stride3,
+                             features_from(value, p.value_dim));
+    }
+    for (uint t = gl_LocalInvocationIndex; t < n; t += LANES) {
+        uvec4 at = uvec4(packed_batch(), head, row + t, 0);
+        vec2 gates = vec2(0.0);
+        if (DECAY == DECAY_HEAD)
+            gates.x = decay_code(LOAD(decay_words, place(p.decay, at), DECAY_TYPE));
+        if (DELTA)
+            gates.y = LOAD(beta_words, place(p.beta, at), BETA_TYPE);
+        gate_stage[t] = gates;
+    }
+}
+
+// r = S^T (f k), o = S^T (f q) and d = k . q over the features of the lane, f of key features alone.
+void multiply(uint t, out vec4 r, out vec4 o, out float d)
+{
+    r = vec4(0.0);
+    o = vec4(0.0);
+    d = 0.0;
+    [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
+        uint at = t * ROW + c * SPLITS + split;
+        vec4 k = k_stage[at], q = q_stage[at];
+        d = fma(k.x, q.x, fma(k.y, q.y, fma(k.z, q.z, fma(k.w, q.w, d))));
+        if (DECAY == DECAY_KEY) {
+            vec4 f = decay_factors(decay_stage[at]);
+            k *= f;
+            q *= f;
+        }
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            if (DELTA)
+                r = fma(vec4(k[i]), state[4 * c + i], r);
+            o = fma(vec4(q[i]), state[4 * c + i], o);
+        }
+    }
+}
+
+// Adds the sums of all splits. The halves of the memory alternate from token to token, so that one
+// barrier a token is enough.
+void merge_splits(uint half_of, inout vec4 r, inout vec4 o, inout float d)
+{
+    if (SPLITS == 1)
+        return;
+    uint base = half_of * LANES;
+    if (DELTA)
+        partial_r[base + gl_LocalInvocationIndex] = r;
+    partial_o[base + gl_LocalInvocationIndex] = o;
+    if (column == 0)
+        partial_d[half_of * SPLITS + split] = d;
+    barrier();
+    r = vec4(0.0);
+    o = vec4(0.0);
+    d = 0.0;
+    for (uint s = 0; s < SPLITS; s++) {
+        if (DELTA)
+            r += partial_r[base + s * COLUMNS + column];
+        o += partial_o[base + s * COLUMNS + column];
+        d += partial_d[half_of * SPLITS + s];
+    }
+}
+
+// S = f S + k u^T. weak: whether f is near 1, in which form the code is.
+void update_by(uint t, vec4 u, float code, bool weak)
+{
+    [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
+        uint at = t * ROW + c * SPLITS + split;
+        vec4 k = k_stage[at], codes = vec4(0.0);
+        if (DECAY == DECAY_KEY)
+            codes = decay_stage[at];
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            vec4 old = state[4 * c + i];
+            if (DECAY == DECAY_KEY)
+                old = decayed(old, codes[i]);
+            else if (DECAY == DECAY_HEAD)
+                old = weak ? fma(old, vec4(code), old) : old * code;
+            state[4 * c + i] = fma(vec4(k[i]), u, old);
+        }
+    }
+}
+
+void update(uint t, vec4 u, float code)
+{
+    if (DECAY != DECAY_HEAD || decay_is_weak(code))
+        update_by(t, u, code, true);
+    else
+        update_by(t, u, code, false);
+}
+
+void store_y(uint row, uint y_head, vec4 y)
+{
+    uint at = place(p.y, uvec4(packed_batch(), y_head, row, first_value));
+    [[unroll]] for (uint j = 0; j < 4; j += 2) {
+        if (first_value + j >= p.value_dim)
+            break;
+        if (has(LINEAR_Y_PAIRS)) {
+            y_words[at + j >> 1] = pair_word(vec2(one_nan(y[j]), one_nan(y[j + 1])), Y_TYPE);
+            continue;
+        }
+        STORE(y_words, at + j * p.y.stride3, Y_TYPE, one_nan(y[j]));
+        if (first_value + j + 1 < p.value_dim)
+            STORE(y_words, at + (j + 1) * p.y.stride3, Y_TYPE, one_nan(y[j + 1]));
+    }
+}
+
+void take_token(uint t, uint half_of, uint row, uint y_head)
+{
+    vec4 r, o, u = v_stage[t * COLUMNS + column];
+    float d;
+    multiply(t, r, o, d);
+    merge_splits(half_of, r, o, d);
+    vec2 gates = gate_stage[t];
+    if (DECAY == DECAY_HEAD) {
+        float f = decay_factor(gates.x);
+        r *= f;
+        o *= f;
+    }
+    if (DELTA)
+        u = gates.y * (u - r);
+    update(t, u, gates.x);
+    if (split == 0)
+        store_y(row, y_head, p.scale * fma(vec4(d), u, o));
+}
+
+// All tokens, for one of the outputs that read the state.
+void take_tokens(uint row, uint count, uint y_head)
+{
+    uint q_head = p.group > 1 ? y_head : y_head / p.q_ratio;
+    load_state();
+    for (uint first = 0; first < count; first += TOKENS) {
+        uint n = min(count - first, TOKENS);
+        barrier(); // what was staged before has been read
+        stage_keys(row + first, n, q_head);
+        stage_values(row + first, n);
+        barrier();
+        for (uint t = 0; t < n; t++)
+            take_token(t, t & 1u, row + first + t, y_head);
+    }
+}
+
+// The sequence's tokens in this pass: *row is that of the first.
+uint find_tokens(out uint row)
+{
+    row = 0;
+    if (ROWS == ROWS_DENSE)
+        return p.n;
+    if (ROWS == ROWS_LENGTHS) {
+        uint n = uint(max(int(starts[p.starts_offset + batch * p.starts_step]), 0));
+        return min(n - min(n, p.first), p.n);
+    }
+    uint begin = min(starts[p.starts_offset + batch], p.n_row);
+    uint end = clamp(starts[p.starts_offset + batch + 1], begin, p.n_row);
+    row = begin + p.first;
+    return min(end - min(end, row), p.n);
+}
+
+void main()
+{
+    uint row;
+    split = gl_LocalInvocationIndex / COLUMNS;
+    column = gl_LocalInvocationIndex % COLUMNS;
+    first_value = 4 * (gl_WorkGroupID.x * COLUMNS + column);
+    head = p.state_first + gl_WorkGroupID.y;
+    batch = gl_WorkGroupID.z;
+    uint count = find_tokens(row);
+    bool wanted = count > 0 || p.in_place == 0;
+    for (uint i = 0; i < p.group; i++) {
+        if (wanted)
+            take_tokens(row, count, head * p.group + i);
+        if (ROWS == ROWS_LENGTHS)
+            for (uint behind = count + split; behind < p.n; behind += SPLITS)
+                store_y(behind, head * p.group + i, vec4(0.0));
+    }
+    if (has(LINEAR_STORES) && wanted)
+        store_state();
+}

@@ -1,0 +1,54 @@
+#include "kernel/state.h"
+
+#include "core/arith.h"
+#include "params/params.h"
+#include "params/model.h"
+#include "params/state.h"
+
+#define LANE_CHUNKS 2u  /* of four features by four values: with 4, Intel's GPUs spill */
+#define CPU_CHUNKS 1u   /* of a CPU driver, which has 16 registers and compiles long code slowly */
+#define MOST_LANES 128u /* every device starts so many */
+#define USUAL_LANES 64u /* one subgroup of AMD's, two of others */
+#define LEAST_LANES 8u  /* for a CPU driver's subgroup */
+#define MOST_TOKENS 8u  /* staged at once: more gain nothing */
+#define SHARED_AIM 16384u /* bytes, of which a GPU's processor holds several workgroups */
+
+/* Bytes of shared memory. */
+static uint32_t shared_bytes(const struct recurrent_choice *c, uint32_t decay)
+{
+    const uint32_t row = c->chunks * c->splits, columns = c->lanes / c->splits;
+    const uint32_t rows = decay == DECAY_KEY ? 3 : 2;
+    return 16 * (c->tokens * row * rows + 1 + c->tokens * columns + 4 * c->lanes) + 8 * c->tokens +
+           8 * c->splits;
+}
+
+/* Lanes of a workgroup: no more than the values give work to. */
+static uint32_t lanes_of(uint32_t splits, uint32_t value_dim)
+{
+    uint32_t lanes = splits;
+    const uint32_t aim = splits > USUAL_LANES / 8 ? MOST_LANES : USUAL_LANES;
+    while (lanes < LEAST_LANES || (lanes < aim && lanes / splits * 4 < value_dim))
+        lanes *= 2;
+    return lanes;
+}
+
+bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
+                    struct recurrent_choice *choice)
+{
+    const uint32_t most = (uint32_t)least(caps->properties.max_shared_memory, SHARED_AIM);
+    struct recurrent_choice c = {.splits = 1, .tokens = MOST_TOKENS};
+    const uint32_t chunks = divide_up(head_dim, 4);
+    const bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    while (c.splits < MOST_LANES && c.splits * (cpu ? CPU_CHUNKS : LANE_CHUNKS) < chunks)
+        c.splits *= 2;
+    if (c.splits * LANE_CHUNKS < chunks)
+        return false;
+    c.chunks = divide_up(chunks, c.splits);
+    c.lanes = lanes_of(c.splits, value_dim);
+    while (c.tokens > 1 && shared_bytes(&c, decay) > most)
+        c.tokens /= 2;
+    while (c.lanes > c.splits && c.lanes > LEAST_LANES && shared_bytes(&c, decay) > most)
+        c.lanes /= 2;
+    *choice = c;
+    return shared_bytes(&c, decay) <= caps->properties.max_shared_memory;
+}

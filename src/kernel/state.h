@@ -1,0 +1,17 @@
+/* The tiles of the kernels of linear attention. */
+#ifndef VKA_KERNEL_STATE_H
+#define VKA_KERNEL_STATE_H
+
+#include "kernel/tune.h"
+
+/* A workgroup of linear_recurrent, see linear_params. */
+struct recurrent_choice {
+    uint32_t lanes, splits, chunks, tokens;
+};
+
+/* decay: DECAY_NONE, DECAY_HEAD or DECAY_KEY. The order of sums follows from head_dim and the type of
+ * device. False where a token does not fit in shared memory. */
+bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
+                    struct recurrent_choice *choice);
+
+#endif

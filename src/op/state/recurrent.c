@@ -1,0 +1,252 @@
+#include "op/state/recurrent.h"
+
+#include "core/dtype.h"
+#include "op/common/copy.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+
+#define SPAN 16u     /* tokens, of which the budget leaves a pass no fewer */
+#define PARAMETERS 9 /* slot */
+#define AXIS_TOKEN 2
+
+struct recurrent {
+    struct linear *l;
+    struct recurrent_choice tile;
+    struct vka_tensor carry; /* the state between passes over spans of tokens */
+};
+
+/* Query heads that read each state. */
+static uint32_t group_of(const struct linear *l)
+{
+    const uint32_t n_head = l->q.shape.size[1];
+    return n_head > l->n_state ? n_head / l->n_state : 1;
+}
+
+static uint32_t columns_of(const struct recurrent *r)
+{
+    return r->tile.lanes / r->tile.splits;
+}
+
+static struct work work_of(const struct recurrent *r, const uint32_t size[4])
+{
+    const struct linear *l = r->l;
+    const struct recurrent_choice *t = &r->tile;
+    const double group = group_of(l), tokens = size[AXIS_TOKEN];
+    const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
+    const double features = 4.0 * t->chunks * t->splits, wide = 4.0 * columns_of(r);
+    const double values = divide_up(l->value_dim, 4 * columns_of(r)) * wide;
+    const double staging = t->tokens * t->chunks * t->splits / t->lanes + 2.0;
+    return (struct work){
+        (rows * group + 2.0 * size[0]) * size[1] * features * values * WORK_MOVE,
+        (tokens * group + 2) * features * wide * WORK_MOVE,
+        group * (tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2)) +
+            tokens / t->splits,
+    };
+}
+
+/* A dense tensor's batch and tokens of a slice; packed ones whole. */
+static struct vka_tensor tokens_of(const struct linear *l, const struct vka_tensor *t,
+                                   const struct slice *slice)
+{
+    if (l->rows.q_start || !t->storage)
+        return *t;
+    const struct vka_tensor batch = tensor_slice_along(t, 0, slice->first[0], slice->size[0]);
+    return tensor_slice_along(&batch, AXIS_TOKEN, slice->first[AXIS_TOKEN],
+                              slice->size[AXIS_TOKEN]);
+}
+
+static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                 const struct vka_tensor *tensor, const struct vka_tensor *other, bool write,
+                 struct strided_params *to)
+{
+    const struct vka_tensor *t = tensor->storage ? tensor : other;
+    uint32_t offset;
+    *to = axes_strides(&t->shape);
+    plan_bind(plan, pass, slot, t, write && tensor->storage, &offset);
+    to->offset = offset;
+}
+
+/* Whether chunks of four values of a state, if there is one, are aligned. */
+static bool is_wide(const struct vka_tensor *state, uint32_t offset)
+{
+    const struct shape *s = &state->shape;
+    bool wide = offset % 4 == 0 && s->stride[3] == 1 && s->size[3] % 4 == 0;
+    for (int i = 0; i < 3; i++)
+        wide &= s->size[i] == 1 || s->stride[i] % 4 == 0;
+    return !state->storage || wide;
+}
+
+/* Whether no lane has features or values beyond those of the state. */
+static bool is_whole(const struct recurrent *r)
+{
+    return r->l->head_dim == 4 * r->tile.chunks * r->tile.splits &&
+           r->l->value_dim % (4 * columns_of(r)) == 0;
+}
+
+/* Binds the states before and after a slice; returns the flags. */
+static uint32_t bind_states(const struct vka_plan *plan, const struct recurrent *r,
+                            const struct slice *slice, struct pass *pass, struct linear_params *p)
+{
+    const struct linear *l = r->l;
+    const uint32_t end = slice->first[AXIS_TOKEN] + slice->size[AXIS_TOKEN];
+    struct vka_tensor from = slice->first[AXIS_TOKEN] ? r->carry : l->past;
+    struct vka_tensor to = end < l->n ? r->carry : l->present;
+    if (from.storage)
+        from = tensor_slice_along(&from, 0, slice->first[0], slice->size[0]);
+    if (to.storage)
+        to = tensor_slice_along(&to, 0, slice->first[0], slice->size[0]);
+    bind(plan, pass, 5, &from, &l->q, false, &p->from);
+    bind(plan, pass, 6, &to, &l->q, true, &p->to);
+    p->in_place = from.storage && (!to.storage || axes_same(&from, &to));
+    const bool wide = is_wide(&from, p->from.offset) && is_wide(&to, p->to.offset);
+    return (from.storage ? LINEAR_LOADS : 0u) | (to.storage ? LINEAR_STORES : 0u) |
+           (wide ? LINEAR_WIDE : 0u) | (is_whole(r) ? LINEAR_WHOLE : 0u);
+}
+
+static void set_key(const struct recurrent *r, struct pass *pass)
+{
+    const struct linear *l = r->l;
+    uint32_t *spec = pass->key.spec;
+    pass->key.kernel = KERNEL_linear_recurrent;
+    pass->key.n_spec = LINEAR_SPECS;
+    spec[LINEAR_LANES] = r->tile.lanes;
+    spec[LINEAR_SPLITS] = r->tile.splits;
+    spec[LINEAR_CHUNKS] = r->tile.chunks;
+    spec[LINEAR_TOKENS] = r->tile.tokens;
+    spec[LINEAR_Q_TYPE] = l->q.dtype;
+    spec[LINEAR_K_TYPE] = l->k.dtype;
+    spec[LINEAR_V_TYPE] = l->v.dtype;
+    spec[LINEAR_DECAY_TYPE] = l->decay.storage ? (uint32_t)l->decay.dtype : TYPE_NONE;
+    spec[LINEAR_BETA_TYPE] = l->beta.storage ? (uint32_t)l->beta.dtype : TYPE_NONE;
+    spec[LINEAR_Y_TYPE] = l->y.dtype;
+    spec[LINEAR_DECAY] = l->decay_kind;
+    spec[LINEAR_ROWS] = state_rows_kind(&l->rows);
+}
+
+static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
+                      const struct slice *slice, struct pass *pass, struct linear_params *p)
+{
+    const struct linear *l = r->l;
+    const uint32_t *size = slice->size, n_head = l->q.shape.size[1];
+    *p = (struct linear_params){
+        .n_row = l->n,
+        .n = size[AXIS_TOKEN],
+        .head_dim = l->head_dim,
+        .value_dim = l->value_dim,
+        .first = slice->first[AXIS_TOKEN],
+        .state_first = slice->first[1],
+        .group = group_of(l),
+        .q_ratio = n_head < l->n_state ? l->n_state / n_head : 1,
+        .k_ratio = l->n_state / l->k.shape.size[1],
+        .scale = l->scale,
+    };
+    const struct vka_tensor q = tokens_of(l, &l->q, slice), k = tokens_of(l, &l->k, slice);
+    const struct vka_tensor v = tokens_of(l, &l->v, slice), y = tokens_of(l, &l->y, slice);
+    const struct vka_tensor decay = tokens_of(l, &l->decay, slice);
+    const struct vka_tensor beta = tokens_of(l, &l->beta, slice);
+    pass->name = "linear attention";
+    pass->reason = "token by token, the state in registers";
+    set_key(r, pass);
+    bind(plan, pass, 0, &q, &q, false, &p->q);
+    bind(plan, pass, 1, &k, &q, false, &p->k);
+    bind(plan, pass, 2, &v, &q, false, &p->v);
+    bind(plan, pass, 3, &decay, &q, false, &p->decay);
+    bind(plan, pass, 4, &beta, &q, false, &p->beta);
+    uint32_t flags = bind_states(plan, r, slice, pass, p);
+    bind(plan, pass, 7, &y, &y, true, &p->y);
+    flags |= axes_are_pairs(&y, p->y.offset) ? LINEAR_Y_PAIRS : 0;
+    pass->key.spec[LINEAR_FLAGS] = flags;
+    state_bind_rows(plan, pass, 8, &l->rows, &q, slice->first[0], size[0], &p->starts_offset,
+                    &p->starts_step);
+    pass->groups[0] = divide_up(l->value_dim, 4 * columns_of(r));
+    pass->groups[1] = size[1];
+    pass->groups[2] = size[0];
+    pass->work = work_of(r, size);
+    snprintf(pass->detail, sizeof pass->detail, "%u tokens, %u x %u states of %ux%u, %u splits",
+             size[AXIS_TOKEN], size[0], size[1], l->head_dim, l->value_dim, r->tile.splits);
+}
+
+/* Without parameters, which always fit. */
+static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
+                      struct pass *pass)
+{
+    struct linear_params p;
+    fill_pass(plan, job, slice, pass, &p);
+    plan_bind(plan, pass, PARAMETERS, &((const struct recurrent *)job)->l->q, false, NULL);
+}
+
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
+{
+    struct pass pass = {0};
+    struct linear_params p;
+    struct vka_tensor parameters;
+    fill_pass(plan, job, slice, &pass, &p);
+    ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
+    plan_bind(plan, &pass, PARAMETERS, &parameters, false, NULL);
+    return plan_add_pass(plan, &pass);
+}
+
+/* The limits of the device and of loops cut sequences and tokens, the grid states too; the budget the
+ * first that is long enough. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
+{
+    static const uint32_t none[CUT_AXES] = {1, 1, 1, 1};
+    const struct recurrent *r = cut->job;
+    struct pass pass = {0};
+    make_pass(plan, r, slice, &pass);
+    const bool dense = !r->l->rows.q_start, long_span = slice->size[AXIS_TOKEN] > 1;
+    if (!plan_pass_has_room(plan, &pass)) {
+        if (slice->size[0] == 1 && dense && long_span && slice->size[1] <= plan->caps.max_groups[1])
+            return AXIS_TOKEN;
+        return cut_first_axis(slice, none);
+    }
+    if (pass.work.loops > budget_max_loops(&plan->caps) && long_span)
+        return AXIS_TOKEN;
+    return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
+                                                        : cut_first_axis(slice, cut->unit);
+}
+
+/* Takes memory for the state between passes where tokens are cut and the caller has none. */
+static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
+                                  const uint32_t size[4], struct recurrent *r)
+{
+    struct slice whole = {{0}, {size[0], size[1], size[2], size[3]}};
+    const uint32_t shape[4] = {r->l->rows.n_sequence, r->l->n_state, r->l->head_dim,
+                               r->l->value_dim};
+    r->carry = r->l->present;
+    while (!r->carry.storage) {
+        const int axis = judge(plan, cut, &whole);
+        if (axis == CUT_FITS)
+            return VKA_OK;
+        if (axis == AXIS_TOKEN)
+            return plan_scratch(plan, VKA_F32, shape, &r->carry);
+        whole.size[axis] = divide_up(whole.size[axis], 2);
+    }
+    return VKA_OK;
+}
+
+enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
+{
+    struct recurrent r = {.l = linear};
+    const uint32_t size[4] = {linear->rows.n_sequence, linear->n_state, linear->n, 1};
+    if (!tune_recurrent(&plan->caps, linear->head_dim, linear->value_dim, linear->decay_kind,
+                        &r.tile))
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "%s: head_dim is %u, whose keys do not fit in shared memory", caller,
+                         linear->head_dim);
+    const struct cut cut = {
+        .job = &r,
+        .unit = {1, 1, SPAN, 1},
+        .least = {1, 1, 1, 1},
+        .kernel = KERNEL_linear_recurrent,
+        .whole = work_of(&r, size),
+        .probe = plan_probe_moves,
+        .make = make_pass,
+        .judge = judge,
+        .add = add_slice,
+    };
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_recurrent));
+    ENSURE(make_carry(plan, &cut, size, &r));
+    return plan_cut(plan, &cut, size);
+}

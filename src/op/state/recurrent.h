@@ -1,0 +1,20 @@
+/* Linear attention token by token: passes of linear_recurrent. */
+#ifndef VKA_OP_STATE_RECURRENT_H
+#define VKA_OP_STATE_RECURRENT_H
+
+#include "kernel/state.h"
+#include "op/state/rows.h"
+
+/* A problem of linear attention. Tensors are of rank 4, [batch][head][n][feature]; storage NULL: none. */
+struct linear {
+    struct vka_tensor q, k, v, decay, beta, past, present, y;
+    struct state_rows rows;
+    uint32_t n_state, n, head_dim, value_dim;
+    uint32_t decay_kind; /* DECAY_NONE, DECAY_HEAD or DECAY_KEY */
+    float scale;
+};
+
+/* UNSUPPORTED where no tile fits the device. */
+enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear);
+
+#endif

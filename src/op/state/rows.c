@@ -1,0 +1,42 @@
+#include "op/state/rows.h"
+
+#include "op/common/check.h"
+
+enum vka_status state_check_rows(struct vka_plan *plan, const char *caller,
+                                 const struct vka_tensor *lengths, const struct vka_tensor *q_start,
+                                 uint32_t batch, struct state_rows *rows)
+{
+    struct log *log = &plan->device->log;
+    *rows = (struct state_rows){lengths, q_start, batch};
+    ENSURE_ARG(!lengths || !q_start, "%s: both lengths and q_start are given", caller);
+    if (lengths) {
+        ENSURE(check_tensor(plan->device, caller, "lengths", lengths, CHECK_I32));
+        ENSURE(check_shape(plan->device, caller, "lengths", lengths, 1, &batch));
+    }
+    if (!q_start)
+        return VKA_OK;
+    ENSURE(check_tensor(plan->device, caller, "q_start", q_start, CHECK_I32));
+    const struct shape *s = &q_start->shape;
+    ENSURE_ARG(s->rank == 1 && s->size[0] >= 2 && s->stride[0] == 1,
+               "%s: q_start must be contiguous, of rank 1 and a length n + 1 for n sequences",
+               caller);
+    ENSURE_ARG(batch == 1, "%s: the batch is %u, but with q_start it must be 1", caller, batch);
+    rows->n_sequence = s->size[0] - 1;
+    return VKA_OK;
+}
+
+uint32_t state_rows_kind(const struct state_rows *rows)
+{
+    return rows->q_start ? ROWS_RAGGED : rows->lengths ? ROWS_LENGTHS : ROWS_DENSE;
+}
+
+void state_bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                     const struct state_rows *rows, const struct vka_tensor *other, uint32_t first,
+                     uint32_t n, uint32_t *offset, uint32_t *step)
+{
+    const struct vka_tensor *starts = rows->q_start ? rows->q_start : rows->lengths;
+    const struct vka_tensor t =
+        starts ? tensor_slice_along(starts, 0, first, rows->q_start ? n + 1 : n) : *other;
+    *step = (uint32_t)t.shape.stride[0];
+    plan_bind(plan, pass, slot, &t, false, offset);
+}

@@ -1,0 +1,27 @@
+/* Which rows each sequence of an operation with a state has. */
+#ifndef VKA_OP_STATE_ROWS_H
+#define VKA_OP_STATE_ROWS_H
+
+#include "op/common/axes.h"
+#include "params/state.h"
+
+/* lengths, q_start: of the op, of which at most one is given. */
+struct state_rows {
+    const struct vka_tensor *lengths, *q_start;
+    uint32_t n_sequence; /* packed ones, or the batch */
+};
+
+/* Checks lengths I32 [batch] and q_start I32 [n + 1], with which batch is 1, and sets *rows. */
+enum vka_status state_check_rows(struct vka_plan *plan, const char *caller,
+                                 const struct vka_tensor *lengths, const struct vka_tensor *q_start,
+                                 uint32_t batch, struct state_rows *rows);
+
+/* ROWS_DENSE, ROWS_LENGTHS or ROWS_RAGGED. */
+uint32_t state_rows_kind(const struct state_rows *rows);
+
+/* Binds the starts of sequences first .. first + n - 1, or `other` where there are none. */
+void state_bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                     const struct state_rows *rows, const struct vka_tensor *other, uint32_t first,
+                     uint32_t n, uint32_t *offset, uint32_t *step);
+
+#endif

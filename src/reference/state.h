@@ -1,0 +1,31 @@
+/* The oracle of the operations with a state, in plain C and double: one sequence a call. All arrays are
+ * dense. SPDX-License-Identifier: MIT */
+#ifndef VKA_REFERENCE_STATE_H
+#define VKA_REFERENCE_STATE_H
+
+#include <vkattn/vkattn_model.h>
+
+/* y[n][channels] as vka_causal_conv_op says, of x[n][channels], w[channels][width], bias[channels] and
+ * past[channels][keep], which may be NULL; keep = (width - 1) * dilation. present[channels][keep], which
+ * may be NULL, is not past. */
+struct ref_causal_conv {
+    size_t n, channels, width, dilation;
+    enum vka_activation activation;
+};
+void ref_causal_conv(const struct ref_causal_conv *c, const double *x, const double *w,
+                     const double *bias, const double *past, double *y, double *present);
+
+/* y[n_out][n][value_dim] as vka_linear_attention_op says, of q[n_head][n][head_dim],
+ * k[n_kv_head][n][head_dim], v[n_state][n][value_dim], decay[n_state][n][1 or head_dim] and
+ * beta[n_state][n], or of one head; NULL: none. state[n_state][head_dim][value_dim] is that before, and
+ * becomes that after. */
+struct ref_linear {
+    size_t n, n_head, n_kv_head, n_state, head_dim, value_dim;
+    bool key_decay, shared_beta;
+    double scale;
+};
+void ref_linear_attention(const struct ref_linear *l, const double *q, const double *k,
+                          const double *v, const double *decay, const double *beta, double *state,
+                          double *y);
+
+#endif

@@ -1,0 +1,101 @@
+/* Every documented error of the operations of vkattn_model.h with a state. SPDX-License-Identifier: MIT */
+#include <vkattn/vkattn_model.h>
+
+#include "api_errors.h"
+#include "test_program.h"
+
+/* Two sequences of 5 rows of 3 channels, 4 wide. */
+static struct vka_causal_conv_op good_conv(struct world *w)
+{
+    return *VKA_INFO(vka_causal_conv_op, .input = T(VKA_F16, 2, 5, 3), .weight = T(VKA_F32, 3, 4),
+                     .bias = T(VKA_F32, 3), .past = T(VKA_F16, 2, 3, 3),
+                     .present = T(VKA_F32, 2, 3, 3), .output = T(VKA_F32, 2, 5, 3));
+}
+
+#define CONV(status, word, ...)                                      \
+    do {                                                             \
+        struct vka_causal_conv_op op = good_conv(w);                 \
+        __VA_ARGS__;                                                 \
+        FAILS(status, word, vka_plan_add_causal_conv(w->plan, &op)); \
+    } while (0)
+
+static void conv(void **state)
+{
+    struct world *w = *state;
+    const struct vka_causal_conv_op good = good_conv(w);
+    CONV(VKA_INVALID, "input", op.input = T(VKA_I32, 2, 5, 3));
+    CONV(VKA_INVALID, "input", op.input = T(VKA_F32, 10, 3));
+    CONV(VKA_INVALID, "weight", op.weight = T(VKA_Q8_0, 3, 32));
+    CONV(VKA_INVALID, "weight", op.weight = T(VKA_F32, 4, 4));
+    CONV(VKA_INVALID, "weight", op.weight = T(VKA_F32, 3, 1, 4));
+    CONV(VKA_UNSUPPORTED, "17 wide", op.weight = T(VKA_F32, 3, 17));
+    CONV(VKA_UNSUPPORTED, "dilation", op.dilation = (1u << 20) + 1);
+    CONV(VKA_INVALID, "bias", op.bias = T(VKA_F32, 4));
+    CONV(VKA_INVALID, "activation", op.activation = VKA_ACTIVATION_COUNT);
+    CONV(VKA_INVALID, "past", op.past = T(VKA_F32, 2, 3, 4));
+    CONV(VKA_INVALID, "past", op.dilation = 2);
+    CONV(VKA_INVALID, "past", op.weight = T(VKA_F32, 3, 1));
+    CONV(VKA_INVALID, "present", op.present = T(VKA_I32, 2, 3, 3));
+    CONV(VKA_INVALID, "present", op.present = op.input);
+    CONV(VKA_INVALID, "lengths", op.lengths = T(VKA_I32, 3));
+    CONV(VKA_INVALID, "q_start", op.q_start = T(VKA_I32, 3));
+    CONV(VKA_INVALID, "lengths", op.lengths = T(VKA_I32, 2), op.q_start = T(VKA_I32, 3));
+    CONV(VKA_INVALID, "output", op.output = T(VKA_F32, 2, 5, 4));
+    CONV(VKA_INVALID, "output", op.output = op.input);
+    assert_int_equal(vka_plan_add_causal_conv(w->plan, &good), VKA_OK);
+}
+
+/* Two sequences of 5 tokens, 4 states, 2 heads of keys, one of queries. */
+static struct vka_linear_attention_op good_linear(struct world *w)
+{
+    return *VKA_INFO(vka_linear_attention_op, .rule = VKA_RULE_GATED_DELTA,
+                     .q = T(VKA_F16, 2, 1, 5, 8), .k = T(VKA_F16, 2, 2, 5, 8),
+                     .v = T(VKA_F32, 2, 4, 5, 6), .decay = T(VKA_F32, 2, 4, 5),
+                     .beta = T(VKA_F32, 2, 1, 5), .past_state = T(VKA_F32, 2, 4, 8, 6),
+                     .present_state = T(VKA_F32, 2, 4, 8, 6), .output = T(VKA_F32, 2, 4, 5, 6));
+}
+
+#define LINEAR(status, word, ...)                                         \
+    do {                                                                  \
+        struct vka_linear_attention_op op = good_linear(w);               \
+        __VA_ARGS__;                                                      \
+        FAILS(status, word, vka_plan_add_linear_attention(w->plan, &op)); \
+    } while (0)
+
+static void linear(void **state)
+{
+    struct world *w = *state;
+    struct vka_linear_attention_op good = good_linear(w);
+    LINEAR(VKA_INVALID, "rule", op.rule = VKA_RULE_COUNT);
+    LINEAR(VKA_INVALID, "q has rank", op.q = T(VKA_F32, 2, 5, 8));
+    LINEAR(VKA_INVALID, "q has 3 heads", op.q = T(VKA_F32, 2, 3, 5, 8));
+    LINEAR(VKA_INVALID, "k must", op.k = T(VKA_F32, 2, 2, 5, 7));
+    LINEAR(VKA_INVALID, "k has 3 heads", op.k = T(VKA_F32, 2, 3, 5, 8));
+    LINEAR(VKA_INVALID, "v must", op.v = T(VKA_F32, 2, 4, 4, 6));
+    LINEAR(VKA_INVALID, "decay is NULL", op.decay = NULL);
+    LINEAR(VKA_INVALID, "decay is given", op.rule = VKA_RULE_DELTA);
+    LINEAR(VKA_INVALID, "beta is NULL", op.beta = NULL);
+    LINEAR(VKA_INVALID, "beta is given", op.rule = VKA_RULE_GATED);
+    LINEAR(VKA_INVALID, "decay", op.decay = T(VKA_F32, 2, 4, 5, 7));
+    LINEAR(VKA_INVALID, "decay", op.decay = T(VKA_F32, 2, 1, 5));
+    LINEAR(VKA_INVALID, "beta", op.beta = T(VKA_F32, 2, 2, 5));
+    LINEAR(VKA_INVALID, "given", op.given = VKA_GIVEN_EPSILON);
+    LINEAR(VKA_INVALID, "scale", op.scale = NAN);
+    LINEAR(VKA_INVALID, "past_state", op.past_state = T(VKA_F16, 2, 4, 8, 6));
+    LINEAR(VKA_INVALID, "past_state", op.past_state = T(VKA_F32, 2, 4, 6, 8));
+    LINEAR(VKA_INVALID, "present_state", op.present_state = T(VKA_F32, 1, 4, 8, 6));
+    LINEAR(VKA_INVALID, "present_state", op.v = T(VKA_F32, 2, 4, 5, 6), op.present_state = op.v);
+    LINEAR(VKA_INVALID, "lengths", op.lengths = T(VKA_F32, 2));
+    LINEAR(VKA_INVALID, "q_start", op.q_start = T(VKA_I32, 3));
+    LINEAR(VKA_INVALID, "output", op.output = T(VKA_F32, 2, 2, 5, 6));
+    LINEAR(VKA_INVALID, "output", op.output = op.v);
+    good.present_state = good.past_state;
+    assert_int_equal(vka_plan_add_linear_attention(w->plan, &good), VKA_OK);
+}
+
+TEST_PROGRAM(api_errors_state)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(conv), cmocka_unit_test(linear),
+                                       cmocka_unit_test(world_is_well)};
+    return cmocka_run_group_tests(tests, world_create, world_destroy);
+}

@@ -1,0 +1,49 @@
+/* Layers with a state, as models have them. */
+#include <vkattn/vkattn_model.h>
+
+#include "state_problems.h"
+
+#define TENSORS 6
+
+enum vka_status plan_conv_problem(struct vka_plan *plan, enum vka_dtype dtype, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t channels = 8192, rows[3] = {1, n, channels};
+    struct vka_tensor *x = NULL, *w = NULL, *past = NULL, *y = NULL;
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &x));
+    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){channels, 4}, &w));
+    TRY(vka_tensor_create(plan->device, dtype, 3, (const uint32_t[]){1, channels, 3}, &past));
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &y));
+    TRY(vka_plan_add_causal_conv(plan, VKA_INFO(vka_causal_conv_op, .input = x, .weight = w,
+                                                .activation = VKA_SILU, .past = past,
+                                                .present = past, .output = y)));
+fail:
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&w);
+    vka_tensor_destroy(&past);
+    vka_tensor_destroy(&y);
+    return status;
+}
+
+enum vka_status plan_linear_attention_problem(struct vka_plan *plan, enum vka_dtype dtype,
+                                              enum vka_rule rule, bool key_decay, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t heads = 48, dim = 128, keys[4] = {1, 16, n, dim}, rows[4] = {1, heads, n, dim};
+    const uint32_t states[4] = {1, heads, dim, dim};
+    struct vka_tensor *t[TENSORS] = {NULL};
+    TRY(vka_tensor_create(plan->device, dtype, 4, keys, &t[0]));
+    TRY(vka_tensor_create(plan->device, dtype, 4, rows, &t[1]));
+    TRY(vka_tensor_create(plan->device, dtype, key_decay ? 4 : 3, rows, &t[2]));
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &t[3]));
+    TRY(vka_tensor_create(plan->device, VKA_F32, 4, states, &t[4]));
+    TRY(vka_tensor_create(plan->device, dtype, 4, rows, &t[5]));
+    TRY(vka_plan_add_linear_attention(
+        plan, VKA_INFO(vka_linear_attention_op, .rule = rule, .q = t[0], .k = t[0], .v = t[1],
+                       .decay = t[2], .beta = rule == VKA_RULE_GATED ? NULL : t[3],
+                       .past_state = t[4], .present_state = t[4], .output = t[5])));
+fail:
+    for (int i = 0; i < TENSORS; i++)
+        vka_tensor_destroy(&t[i]);
+    return status;
+}

@@ -1,0 +1,301 @@
+/* Linear attention: shapes x what rows a sequence has x rules, with types and decays drawn; rows from a
+ * length on are NaN. */
+#include "check_model.h"
+
+#include <reference/state.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum rows { DENSE, LENGTHS, RAGGED, N_ROWS };
+enum { Q, K, V, DECAY, BETA, PAST, PRESENT, STARTS, Y, N_OPERAND };
+
+/* Heads of q, k and the states; of decay NONE, 1 or all features. */
+static const struct linear_shape {
+    uint32_t batch, n_head, n_kv_head, n_state, n, head_dim, value_dim;
+} shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1},   {2, 2, 2, 2, 1, 128, 128}, {3, 2, 1, 2, 5, 17, 19},
+    {2, 1, 1, 4, 37, 8, 5},  {2, 6, 1, 2, 20, 40, 24},  {1, 1, 1, 1, 70, 65, 130},
+    {2, 2, 1, 4, 9, 257, 8},
+};
+
+static const enum vka_dtype mixes[][4] = {
+    /* q and k, v, decay and beta, y */
+    {VKA_F32, VKA_F32, VKA_F32, VKA_F32},
+    {VKA_F16, VKA_F16, VKA_F16, VKA_F16},
+    {VKA_BF16, VKA_F16, VKA_F32, VKA_BF16},
+};
+
+struct linear_case {
+    struct vka_linear_attention_op op;
+    struct operand o[N_OPERAND];
+    double *want, *state; /* of y; of the state after */
+    uint32_t n_sequence;
+    bool past;
+};
+
+static enum vka_status add(struct vka_plan *plan, const void *op)
+{
+    return vka_plan_add_linear_attention(plan, op);
+}
+
+/* Batch, first row and rows of a sequence. */
+static void find_rows(const struct linear_case *t, const struct linear_shape *s, enum rows rows,
+                      size_t sequence, size_t *batch, size_t *first, size_t *n)
+{
+    const double *starts = t->o[STARTS].values;
+    *batch = rows == RAGGED ? 0 : sequence;
+    *first = rows == RAGGED ? (size_t)starts[sequence] : 0;
+    *n = s->n;
+    if (rows == RAGGED)
+        *n = (size_t)(starts[sequence + 1] - starts[sequence]);
+    else if (rows == LENGTHS)
+        *n = (size_t)fmin(fmax(starts[sequence], 0), s->n);
+}
+
+/* Copies rows of [head][row][width] of a batch to or from dense ones of a sequence. */
+static void copy_rows(double *all, double *own, size_t heads, size_t n_all, size_t width,
+                      size_t first, size_t n, bool back)
+{
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < n * width; i++) {
+            double *a = &all[(h * n_all + first) * width + i], *b = &own[h * n * width + i];
+            if (back)
+                *a = *b;
+            else
+                *b = *a;
+        }
+}
+
+static double *rows_of(const struct operand *o, size_t batch, size_t first, size_t n)
+{
+    if (!o->view)
+        return NULL;
+    const size_t width = o->rank == 4 ? o->size[3] : 1, heads = o->size[1];
+    double *own = calloc(heads * n * width + 1, sizeof *own);
+    if (own)
+        copy_rows(o->values + batch * heads * o->size[2] * width, own, heads, o->size[2], width,
+                  first, n, false);
+    return own;
+}
+
+static enum vka_status oracle(struct linear_case *t, const struct linear_shape *s, enum rows rows)
+{
+    const size_t n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
+    const size_t size = (size_t)s->n_state * s->head_dim * s->value_dim;
+    struct ref_linear l = {
+        0,          s->n_head,   s->n_kv_head,
+        s->n_state, s->head_dim, s->value_dim,
+        false,      false,       t->op.given ? (double)t->op.scale : 1 / sqrt(s->head_dim)};
+    enum vka_status status = VKA_OK;
+    l.key_decay = t->o[DECAY].rank == 4;
+    l.shared_beta = t->o[BETA].view && t->o[BETA].size[1] == 1;
+    for (size_t i = 0; i < t->n_sequence; i++) {
+        size_t batch, first, n;
+        double *own[BETA + 1], *y;
+        bool whole = true;
+        find_rows(t, s, rows, i, &batch, &first, &n);
+        l.n = n;
+        for (int j = 0; j <= BETA; j++) {
+            own[j] = rows_of(&t->o[j], batch, first, n);
+            whole &= own[j] || !t->o[j].view;
+        }
+        y = calloc(n_out * n * s->value_dim + 1, sizeof *y);
+        if (t->past)
+            memcpy(t->state + i * size, t->o[PAST].values + i * size, size * sizeof(double));
+        if (whole && y) {
+            ref_linear_attention(&l, own[Q], own[K], own[V], own[DECAY], own[BETA],
+                                 t->state + i * size, y);
+            copy_rows(t->want + batch * n_out * s->n * s->value_dim, y, n_out, s->n, s->value_dim,
+                      first, n, true);
+        } else {
+            status = VKA_OUT_OF_HOST_MEMORY;
+        }
+        for (int j = 0; j <= BETA; j++)
+            free(own[j]);
+        free(y);
+    }
+    return status;
+}
+
+/* Keys of length 1, so that the delta rules stay bounded; decays from 0 to -50, most of them weak. */
+static double draw(struct check *c, int operand, uint32_t head_dim)
+{
+    const double x = rng_uniform(&c->rng, -1, 1);
+    switch (operand) {
+    case Q:
+    case K:
+        return x / sqrt(head_dim / 3.0);
+    case DECAY:
+        return rng_chance(&c->rng, 20)   ? 25 * (x - 1)
+               : rng_chance(&c->rng, 10) ? 0
+                                         : 0.05 * (x - 1);
+    case BETA:
+        return (x + 1) / 2;
+    default:
+        return x;
+    }
+}
+
+static enum vka_status fill(struct check *c, struct linear_case *t, const struct linear_shape *s,
+                            enum rows rows, int which)
+{
+    struct operand *o = &t->o[which];
+    const size_t width = o->rank == 4 ? o->size[3] : 1;
+    if (!o->view)
+        return VKA_OK;
+    for (size_t i = 0; i < o->count; i++) {
+        const size_t row = i / width % s->n, sequence = i / width / s->n / o->size[1];
+        const bool counts =
+            which > BETA || rows != LENGTHS || (double)row < t->o[STARTS].values[sequence];
+        o->values[i] = counts ? operand_round(o->dtype, draw(c, which, s->head_dim)) : NAN;
+    }
+    return operand_write(o);
+}
+
+static enum vka_status fill_starts(struct check *c, struct linear_case *t,
+                                   const struct linear_shape *s, enum rows rows)
+{
+    struct operand *o = &t->o[STARTS];
+    const struct layout dense = layout_dense();
+    const uint32_t count = rows == RAGGED ? s->batch + 1 : s->batch;
+    if (rows == DENSE)
+        return VKA_OK;
+    enum vka_status status = operand_create(c->device, VKA_I32, 1, &count, &dense, o);
+    if (status != VKA_OK)
+        return status;
+    for (size_t i = 0; i < o->count && rows == LENGTHS; i++)
+        o->values[i] = (double)rng_range(&c->rng, 0, s->n + 2) - 1;
+    if (rows == RAGGED) { /* all rows are of a sequence, of which some have none */
+        o->values[0] = 0;
+        for (size_t i = 1; i < o->count; i++)
+            o->values[i] = (double)rng_range(&c->rng, (uint64_t)o->values[i - 1], s->n);
+        o->values[o->count - 1] = s->n;
+    }
+    return operand_write(o);
+}
+
+static enum vka_status create(struct check *c, const struct linear_shape *s,
+                              const enum vka_dtype mix[4], enum rows rows, enum vka_rule rule,
+                              bool key_decay, struct linear_case *t)
+{
+    const uint32_t batch = rows == RAGGED ? 1 : s->batch,
+                   n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
+    const bool gated = rule == VKA_RULE_GATED || rule == VKA_RULE_GATED_DELTA;
+    const bool delta = rule == VKA_RULE_DELTA || rule == VKA_RULE_GATED_DELTA;
+    const struct {
+        bool is;
+        enum vka_dtype dtype;
+        uint32_t rank, size[4];
+    } want[N_OPERAND] = {
+        [Q] = {true, mix[0], 4, {batch, s->n_head, s->n, s->head_dim}},
+        [K] = {true, mix[0], 4, {batch, s->n_kv_head, s->n, s->head_dim}},
+        [V] = {true, mix[1], 4, {batch, s->n_state, s->n, s->value_dim}},
+        [DECAY] = {gated, mix[2], key_decay ? 4 : 3, {batch, s->n_state, s->n, s->head_dim}},
+        [BETA] = {delta, mix[2], 3, {batch, rng_chance(&c->rng, 30) ? 1 : s->n_state, s->n}},
+        [PAST] = {t->past, VKA_F32, 4, {s->batch, s->n_state, s->head_dim, s->value_dim}},
+        [PRESENT] = {rng_chance(&c->rng, 80),
+                     VKA_F32,
+                     4,
+                     {s->batch, s->n_state, s->head_dim, s->value_dim}},
+        [Y] = {true, mix[3], 4, {batch, n_out, s->n, s->value_dim}},
+    };
+    enum vka_status status = fill_starts(c, t, s, rows);
+    t->n_sequence = s->batch;
+    for (int i = 0; i < N_OPERAND && status == VKA_OK; i++)
+        if (want[i].is)
+            status = model_operand(c, want[i].dtype, want[i].rank, want[i].size, &t->o[i]);
+    for (int i = 0; i <= PAST && status == VKA_OK; i++)
+        status = fill(c, t, s, rows, i);
+    t->want = calloc(t->o[Y].count + 1, sizeof *t->want);
+    t->state = calloc((size_t)s->batch * s->n_state * s->head_dim * s->value_dim, sizeof *t->state);
+    return status == VKA_OK && (!t->want || !t->state) ? VKA_OUT_OF_HOST_MEMORY : status;
+}
+
+static void run_case(struct check *c, const struct linear_shape *s, const enum vka_dtype mix[4],
+                     enum rows rows, enum vka_rule rule)
+{
+    static const char *const names[] = {"", ", lengths", ", ragged"};
+    static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
+    struct linear_case t = {.op = {.struct_size = sizeof t.op, .rule = rule}};
+    char text[CASE_TEXT];
+    const bool key_decay = rng_chance(&c->rng, 50);
+    t.past = rng_chance(&c->rng, 70);
+    t.op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
+    t.op.scale = t.op.given ? 0.75f : 0;
+    enum vka_status status = create(c, s, mix, rows, rule, key_decay, &t);
+    struct vka_tensor **const slots[N_OPERAND] = {&t.op.q,
+                                                  &t.op.k,
+                                                  &t.op.v,
+                                                  &t.op.decay,
+                                                  &t.op.beta,
+                                                  &t.op.past_state,
+                                                  &t.op.present_state,
+                                                  rows == LENGTHS ? &t.op.lengths : &t.op.q_start,
+                                                  &t.op.output};
+    for (int i = 0; i < N_OPERAND; i++)
+        *slots[i] = t.o[i].view;
+    if (status == VKA_OK)
+        status = oracle(&t, s, rows);
+    snprintf(text, sizeof text, "%s%s, %ux%u, heads %u:%u:%u of %ux%u, %s -> %s%s", rules[rule],
+             t.op.decay && key_decay ? " by key" : "", s->batch, s->n, s->n_head, s->n_kv_head,
+             s->n_state, s->head_dim, s->value_dim, vka_dtype_name(mix[0]), vka_dtype_name(mix[3]),
+             names[rows]);
+    model_check(c, status, add, &t.op, &t.o[Y], t.want, text);
+    if (t.op.present_state)
+        model_check(c, status, add, &t.op, &t.o[PRESENT], t.state, text);
+    for (int i = 0; i < N_OPERAND; i++)
+        operand_destroy(&t.o[i]);
+    free(t.want);
+    free(t.state);
+}
+
+void check_linear(struct check *c)
+{
+    for (size_t s = 0; s < COUNTOF(shapes); s++)
+        for (int rows = 0; rows < N_ROWS; rows++)
+            for (int rule = 0; rule < VKA_RULE_COUNT; rule++)
+                if (check_case(c))
+                    run_case(c, &shapes[s], mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)],
+                             (enum rows)rows, (enum vka_rule)rule);
+}
+
+/* The states of Qwen's 48 heads: one token, whose time is that of the states, and 128. */
+static void bench_tokens(struct check *c, uint32_t n)
+{
+    const uint32_t heads = 48, dim = 128, rows[4] = {1, heads, n, dim};
+    const uint32_t states[4] = {1, heads, dim, dim}, keys[4] = {1, 16, n, dim};
+    const struct layout dense = layout_dense();
+    struct operand q = {0}, k = {0}, v = {0}, gate = {0}, state = {0}, y = {0};
+    char text[CASE_TEXT];
+    enum vka_status status = operand_create(c->device, VKA_F32, 4, keys, &dense, &q);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 4, keys, &dense, &k);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 4, rows, &dense, &v);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 3, rows, &dense, &gate);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 4, states, &dense, &state);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 4, rows, &dense, &y);
+    struct operand *all[] = {&q, &k, &v, &gate, &state, &y};
+    for (size_t i = 0; i < 5 && status == VKA_OK; i++)
+        status = model_fill(c, all[i], -0.1, 0);
+    snprintf(text, sizeof text, "gated delta, %u tokens, 48 states of 128x128", n);
+    model_time(c, status, add,
+               VKA_INFO(vka_linear_attention_op, .rule = VKA_RULE_GATED_DELTA, .q = q.view,
+                        .k = k.view, .v = v.view, .decay = gate.view, .beta = gate.view,
+                        .past_state = state.view, .present_state = state.view, .output = y.view),
+               8.0 * (double)state.count, text);
+    for (size_t i = 0; i < COUNTOF(all); i++)
+        operand_destroy(all[i]);
+}
+
+void bench_linear(struct check *c)
+{
+    bench_tokens(c, 1);
+    bench_tokens(c, 128);
+}

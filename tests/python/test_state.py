@@ -1,0 +1,56 @@
+"""Layers with a state against numpy."""
+
+import numpy as np
+import pytest
+
+import vkattn
+
+
+def step(device, add):
+    plan = vkattn.Plan(device)
+    add(plan)
+    plan.finish()
+    plan.run()
+
+
+def test_causal_conv(device, rng):
+    """Two runs, the second of which continues the first, are one."""
+    x, w = rng.standard_normal((2, 9, 5), np.float32), rng.standard_normal((5, 3), np.float32)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (2, 0), (0, 0)))
+    want = sum(padded[:, j : j + 9] * w[:, j] for j in range(3))
+    given, weight, output = device.tensor(x), device.tensor(w), device.empty(x.shape)
+    kept = device.tensor(np.zeros((2, 5, 2), np.float32))
+    for first, n in ((0, 4), (4, 5)):
+        rows, result = given.slice(1, first, n), output.slice(1, first, n)
+        step(device, lambda p: p.causal_conv(rows, weight, result, past=kept, present=kept))
+    np.testing.assert_allclose(output.read(), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(kept.read(), x[:, -2:].transpose(0, 2, 1))
+
+
+def test_linear_attention(device, rng):
+    q, k = rng.standard_normal((2, 1, 2, 7, 4), np.float32) / 2
+    v = rng.standard_normal((1, 2, 7, 3), np.float32)
+    decay = -rng.random((1, 2, 7), np.float32)
+    beta = rng.random((1, 2, 7), np.float32)
+    state, want = np.zeros((2, 4, 3)), np.zeros(v.shape)
+    for t in range(7):
+        state *= np.exp(decay[0, :, t, None, None].astype(np.float64))
+        told = np.einsum("hi,hij->hj", k[0, :, t], state)
+        written = beta[0, :, t, None] * (v[0, :, t] - told)
+        state += k[0, :, t, :, None] * written[:, None]
+        want[0, :, t] = 0.5 * np.einsum("hi,hij->hj", q[0, :, t], state)
+    tensors = [device.tensor(a) for a in (q, k, v)]
+    gates = {"decay": device.tensor(decay), "beta": device.tensor(beta)}
+    output, present = device.empty(v.shape), device.empty((1, 2, 4, 3))
+    step(
+        device,
+        lambda p: p.linear_attention(
+            *tensors, output, rule="gated_delta", **gates, present_state=present
+        ),
+    )
+    np.testing.assert_allclose(output.read(), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(present.read()[0], state, rtol=1e-4, atol=1e-5)
+    with pytest.raises(vkattn.InvalidError, match="decay is given"):
+        vkattn.Plan(device).linear_attention(*tensors, output, rule="delta", **gates)
+    with pytest.raises(vkattn.InvalidError, match="rule: expected one of linear"):
+        vkattn.Plan(device).linear_attention(*tensors, output, rule="other")
