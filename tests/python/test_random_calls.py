@@ -120,10 +120,10 @@ class Walk:
         return np.ones((8, int(self.rng.choice([8, 8, 8, 4]))), np.float32)
 
     def draw(self, parameter, annotation):
-        """A value of one of the types that it names; of a new one there has to be a row above."""
+        """A value of one of the types that it names; of a type without a row above, a word."""
         name = self.choice(annotation.split(" | "))
         words = WORDS.get(parameter, ANY_WORD)
-        made = self.choice(words if name == "str" else self.values[name])
+        made = self.choice(self.values.get(name, words))
         return made() if callable(made) else made
 
     def option(self, name):
