@@ -137,7 +137,8 @@ def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
 
 def widen(bf16: np.ndarray) -> np.ndarray:
     """uint16 halves to float32."""
-    return (bf16.astype(np.uint32) << 16).view(np.float32)
+    wide = np.atleast_1d(bf16.astype(np.uint32)) << 16  # numpy 1.24 views no array without axes
+    return wide.view(np.float32).reshape(bf16.shape)
 
 
 def _narrow(x: np.ndarray) -> np.ndarray:

@@ -172,7 +172,7 @@ def nvfp4(rng, out=OUT, columns=COLUMNS, size=1.0, model_opt=False):
     else:
         group = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
         config = compressed("nvfp4-pack-quantized", **group)
-        stored.update(weight_packed=packed, weight_global_scale=np.array([1 / factor]))
+        stored.update(weight_packed=packed, weight_global_scale=np.array([1 / factor], np.float32))
         factor = 1 / stored["weight_global_scale"].astype(float)
     weight = E2M1[q] * np.repeat(e4m3(scales), 16, 1) * float(np.ravel(factor)[0])
     return stored, weight, config, "nvfp4"
