@@ -80,7 +80,7 @@ struct linear_params {
 #define LINEAR_LOADS 1   /* there is a state before; else it is 0 */
 #define LINEAR_STORES 2  /* the state after is wanted */
 #define LINEAR_WIDE 4    /* four values of a state are an aligned vec4 */
-#define LINEAR_WHOLE 16 /* no lane has features or values beyond those of the state */
+#define LINEAR_WHOLE 16  /* no lane has features or values beyond those of the state */
 #define LINEAR_Y_PAIRS 8 /* two values of y are a whole word of 16-bit elements */
 
 #define DECAY_NONE 0

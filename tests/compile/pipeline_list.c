@@ -235,7 +235,7 @@ fail:
 static enum vka_status plan_examples(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
-    struct instance made = {NULL};
+    struct instance made = {0};
     for (size_t i = 0; i < N_EXAMPLE; i++) {
         TRY(example_create(&examples[i], plan->device, dtype, &made));
         TRY(examples[i].add(plan, made.op));
