@@ -22,11 +22,13 @@ static uint32_t shared_bytes(const struct recurrent_choice *c, uint32_t decay)
            8 * c->splits;
 }
 
-/* Lanes of a workgroup: no more than the values give work to. */
-static uint32_t lanes_of(uint32_t splits, uint32_t value_dim)
+/* Lanes of a workgroup: no more than the values give work to. An Adreno 660 spills with the most. */
+static uint32_t lanes_of(const struct vka_device_properties *has, uint32_t splits,
+                         uint32_t value_dim)
 {
     uint32_t lanes = splits;
-    const uint32_t aim = splits > USUAL_LANES / 8 ? MOST_LANES : USUAL_LANES;
+    const bool many = splits > USUAL_LANES / 8 && has->vendor_id != VENDOR_QUALCOMM;
+    const uint32_t aim = many ? MOST_LANES : USUAL_LANES;
     while (lanes < LEAST_LANES || (lanes < aim && lanes / splits * 4 < value_dim))
         lanes *= 2;
     return lanes;
@@ -44,7 +46,7 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
     if (c.splits * LANE_CHUNKS < chunks)
         return false;
     c.chunks = divide_up(chunks, c.splits);
-    c.lanes = lanes_of(c.splits, value_dim);
+    c.lanes = lanes_of(&caps->properties, c.splits, value_dim);
     while (c.tokens > 1 && shared_bytes(&c, decay) > most)
         c.tokens /= 2;
     while (c.lanes > c.splits && c.lanes > LEAST_LANES && shared_bytes(&c, decay) > most)
