@@ -382,6 +382,8 @@ class plan : public child<plan_handle>
     VKA_HPP_ADD(activation)
     VKA_HPP_ADD(binary)
     VKA_HPP_ADD(conv1d)
+    VKA_HPP_ADD(causal_conv)
+    VKA_HPP_ADD(linear_attention)
     VKA_HPP_ADD(gather)
     VKA_HPP_ADD(scatter)
     VKA_HPP_ADD(rotary)

@@ -248,7 +248,8 @@ static double error_of(const struct problem *p, const struct data *d, const uint
 }
 
 /* The product cut by the smallest budget and, with the kernels of CPU drivers, by the least limits. A
- * tile of a GPU's kernel may pass those: a device that is one may refuse them. */
+ * tile of a GPU's kernel may pass those: a device that is one may refuse them, and so may a CPU driver
+ * types that kernels of GPUs alone read. */
 static uint8_t *run_cut(struct vka_device *device, const struct problem *p, const struct data *d,
                         struct ran *ran)
 {
@@ -260,7 +261,8 @@ static uint8_t *run_cut(struct vka_device *device, const struct problem *p, cons
         bytes = run(device, p, d, 1, ran);
         limits_restore(device, &usual);
     }
-    const bool refused = ran->status == VKA_UNSUPPORTED && usual.type != VKA_DEVICE_CPU;
+    const bool of_gpu = usual.type != VKA_DEVICE_CPU || !dtype_has_cpu_kernels(p->weight);
+    const bool refused = ran->status == VKA_UNSUPPORTED && of_gpu;
     return refused ? run(device, p, d, 1, ran) : bytes;
 }
 

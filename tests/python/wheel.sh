@@ -34,6 +34,8 @@ cp "$build"/vkattn-*-py3-none-manylinux_*.whl "$work/wheels"
 # Every module is in the wheel, and can be imported.
 find "$source/python/vkattn" -name '*.py' | sed "s|.*/python/vkattn/||" | sort >"$work/modules"
 site=$(dirname "$(find "$work/env" -name libvkattn.so.0)")
+echo _abi_types.py >>"$work/modules" # made of the headers
+sort -o "$work/modules" "$work/modules"
 (cd "$site" && find . -name '*.py' | sed 's|^\./||' | sort) | diff "$work/modules" -
 (cd "$work" && unset VKATTN_LIBRARY PYTHONPATH && env/bin/python -c 'import vkattn.models')
 
