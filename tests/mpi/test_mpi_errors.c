@@ -118,7 +118,7 @@ static void check_plan_arguments(struct vka_mpi *mpi)
         EXPECT(mpi, VKA_INVALID, "output", vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
         other = op;
         other.attention.dropout_head = last;
-        EXPECT(mpi, VKA_INVALID, "from 0, 1, 0, rank 0 has dropout",
+        EXPECT(mpi, VKA_INVALID, "from: 0, 1, 0, rank 0 has dropout",
                vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
     }
     struct vka_layer_op wrong = op;
