@@ -30,7 +30,9 @@ def _read_headers() -> str:
     folder = here.parent
     if not (folder / HEADERS[0]).is_file():
         folder = here.parents[2] / "include" / "vkattn"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in HEADERS)
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in HEADERS}
+    types = texts.pop("vkattn_dtype.h")  # what vkattn.h includes in the middle
+    return "\n".join(texts.values()).replace("#include <vkattn/vkattn_dtype.h>", types, 1)
 
 
 def _without_comments(header: str) -> str:
