@@ -19,6 +19,7 @@ struct check {
     long period; /* one case in so many is run; 0: all */
     struct rng rng;
     long n_case, n_run, n_failed; /* cases counted, run, failed */
+    bool of_mean;                 /* a row is judged by the mean of all, as some nearly vanish */
     struct worst worst;
 };
 

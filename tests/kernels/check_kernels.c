@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +140,20 @@ static bool uses_kernel(const struct check *c, struct vka_plan *plan)
     return false;
 }
 
+/* As compare_values, but an error is over the mean squared row where that is more than the row's. */
+static bool compare_by_mean(const struct operand *o, const double *want, double limit,
+                            const char *text, struct worst *worst, char why[WHY])
+{
+    size_t row = 0;
+    const double error = compare_terms(o, want, 0, &row);
+    if (isfinite(error) && error > worst->nmse[o->dtype]) {
+        worst->nmse[o->dtype] = error;
+        snprintf(worst->where[o->dtype], sizeof worst->where[0], "row %zu of %s", row, text);
+    }
+    snprintf(why, WHY, "row %zu: squared error %.3g of the mean, above %.3g", row, error, limit);
+    return error <= limit;
+}
+
 void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
                 struct operand *output, const double *want, double limit, const char *text)
 {
@@ -151,7 +166,9 @@ void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
     } else if (!uses_kernel(c, plan)) {
         check_not_used(c, text);
     } else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why) ||
-               !compare_values(output, want, limit, "output", text, &c->worst, why)) {
+               !(c->of_mean
+                     ? compare_by_mean(output, want, limit, text, &c->worst, why)
+                     : compare_values(output, want, limit, "output", text, &c->worst, why))) {
         check_fail(c, text, why);
     }
 }

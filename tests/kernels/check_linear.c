@@ -252,8 +252,10 @@ static void run_case(struct check *c, const struct linear_shape *s, const enum v
     free(t.state);
 }
 
+/* Where q.k nearly vanishes a row is a difference of large numbers: it has no relative accuracy. */
 void check_linear(struct check *c)
 {
+    c->of_mean = true;
     for (size_t s = 0; s < COUNTOF(shapes); s++)
         for (int rows = 0; rows < N_ROWS; rows++)
             for (int rule = 0; rule < VKA_RULE_COUNT; rule++)
