@@ -409,3 +409,13 @@ struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)
     full.shape = shape_rank4(&tensor->shape);
     return full;
 }
+
+struct vka_tensor tensor_one_head(const struct vka_tensor *tensor)
+{
+    struct vka_tensor t = tensor_rank4(tensor);
+    t.shape.size[0] = t.shape.size[1];
+    t.shape.stride[0] = t.shape.stride[1];
+    t.shape.size[1] = 1;
+    t.shape.stride[1] = 0;
+    return t;
+}

@@ -27,6 +27,9 @@ struct vka_tensor tensor_transposed(const struct vka_tensor *tensor);
 /* The same tensor with rank 4, leading axes of 1. */
 struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
 
+/* [batch][n][width] as [batch][1][n][width]. */
+struct vka_tensor tensor_one_head(const struct vka_tensor *tensor);
+
 /* The shape in blocks, which are single elements but in block types, and the bytes of a block. */
 struct shape tensor_blocks(const struct vka_tensor *tensor, uint32_t *bytes);
 

@@ -89,22 +89,11 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_pool_op *op
     return check_no_overlap(device, caller, "output", op->output, inputs, 3);
 }
 
-/* [batch][n][width] as [batch][1][n][width]. */
-static struct vka_tensor at_rank4(const struct vka_tensor *tensor)
-{
-    struct vka_tensor t = tensor_rank4(tensor);
-    t.shape.size[0] = t.shape.size[1];
-    t.shape.stride[0] = t.shape.stride[1];
-    t.shape.size[1] = 1;
-    t.shape.stride[1] = 0;
-    return t;
-}
-
 static enum vka_status add_pool(struct vka_plan *plan, const void *given)
 {
     const struct vka_pool_op *op = given;
     ENSURE(check(plan, op));
-    struct pool pool = {.x = at_rank4(op->input), .mask = op->mask, .lengths = op->lengths};
+    struct pool pool = {.x = tensor_one_head(op->input), .mask = op->mask, .lengths = op->lengths};
     struct shape *y = &pool.y.shape;
     pool.y = *op->output;
     *y = pool.x.shape;

@@ -245,24 +245,13 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     return check_no_overlap(device, caller, "output", op->output, others, 7);
 }
 
-/* [batch][n][channels] as [batch][1][n][channels]. */
-static struct vka_tensor rows_rank4(const struct vka_tensor *tensor)
-{
-    struct vka_tensor t = tensor_rank4(tensor);
-    t.shape.size[0] = t.shape.size[1];
-    t.shape.stride[0] = t.shape.stride[1];
-    t.shape.size[1] = 1;
-    t.shape.stride[1] = 0;
-    return t;
-}
-
 /* [batch][channels][keep], or NULL, as [batch][1][keep][channels]. */
 static struct vka_tensor kept_rank4(const struct vka_tensor *tensor)
 {
     if (!tensor)
         return (struct vka_tensor){0};
     const struct vka_tensor t = tensor_transposed(tensor);
-    return rows_rank4(&t);
+    return tensor_one_head(&t);
 }
 
 static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
@@ -304,8 +293,8 @@ static enum vka_status add_conv(struct vka_plan *plan, const void *given)
     struct state_rows rows;
     ENSURE(check(plan, op, &rows));
     struct conv c = {
-        .x = rows_rank4(op->input),
-        .y = rows_rank4(op->output),
+        .x = tensor_one_head(op->input),
+        .y = tensor_one_head(op->output),
         .past = kept_rank4(op->past),
         .present = kept_rank4(op->present),
         .weight = op->weight,
