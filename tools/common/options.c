@@ -295,3 +295,17 @@ bool tool_device_matches(const struct vka_device_properties *device, const char 
     }
     return false;
 }
+
+bool options_parse_one(int argc, char **argv, const struct option_spec *specs, const char *what,
+                       const char **one)
+{
+    int first;
+    if (!options_parse(argc, argv, specs, &first))
+        return false;
+    if (argc - first != 1) {
+        tool_error("expected one %s, got %d", what, argc - first);
+        return false;
+    }
+    *one = argv[first];
+    return true;
+}

@@ -95,6 +95,10 @@ bool tool_helped(void);
 /* The same for commands that take only options. */
 bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 
+/* The same for commands that take one thing more, which a sentence calls `what`. */
+bool options_parse_one(int argc, char **argv, const struct option_spec *specs, const char *what,
+                       const char **one);
+
 /* The choices of --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
 /* All types of weights: their names, and the types. */

@@ -73,14 +73,8 @@ static bool read_options(int argc, char **argv, struct options *o)
         DEVICE_OPTION_SPECS(&o->device),
         {0},
     };
-    int first;
-    if (!options_parse(argc, argv, specs, &first))
+    if (!options_parse_one(argc, argv, specs, "folder or GGUF file", &o->model))
         return false;
-    if (argc - first != 1) {
-        tool_error("expected one folder or GGUF file, got %d", argc - first);
-        return false;
-    }
-    o->model = argv[first];
     if (!o->ids) {
         tool_error("--ids: expected, but not given");
         return false;

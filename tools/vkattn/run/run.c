@@ -65,15 +65,7 @@ static bool parse(int argc, char **argv, struct run_options *o)
         DEVICE_OPTION_SPECS(&o->device),
         {0},
     };
-    int first;
-    if (!options_parse(argc, argv, specs, &first))
-        return false;
-    if (argc - first != 1) {
-        tool_error("expected one layer file, got %d", argc - first);
-        return false;
-    }
-    o->layer = argv[first];
-    return check_options(o);
+    return options_parse_one(argc, argv, specs, "layer file", &o->layer) && check_options(o);
 }
 
 /* Writes a result as npy: float16 if the tensor was float16, else float32, as npy has no bfloat16
