@@ -60,7 +60,7 @@ expect 0 '^1 passed, 0 failed' check "$cases/seeds/seed002_small.safetensors"
 
 # A demoted kernel is named; what is malformed or of another device is left aside with a word.
 { cat head.txt; echo 'demote softmax_shared'; } >v.txt
-expect 0 'softmax_shared .*failed its check on this device' devices --tuning-profile v.txt
+expect 0 'softmax_shared .*failed its check on this device' devices --kernels --tuning-profile v.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile nine'; } >v.txt
 bench="bench matmul --m 33 --n 48 --k 40 --repeat 1 --passes"
 expect 0 'linear *matmul_tile ' $bench --kernel matmul_tile

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct shape_case {
     uint32_t rank, size[3], rows, width;
@@ -46,6 +47,10 @@ static enum vka_status make_blocks(struct check *c, enum vka_dtype dtype, uint32
         bytes[i] = (uint8_t)rng_range(&c->rng, 0, 0x2b);
     for (size_t i = 0; status == VKA_OK && dtype == VKA_MXFP4 && i < n_block; i++)
         bytes[i * block_bytes] = (uint8_t)rng_range(&c->rng, 118, 130);
+    for (size_t i = 0; status == VKA_OK && !dtype_has_integers(dtype) && i < n_block; i++) {
+        const float scale = (float)rng_uniform(&c->rng, 0.5, 2); /* of float32, and first */
+        memcpy(bytes + i * block_bytes, &scale, sizeof scale);
+    }
     if (status == VKA_OK)
         status = vka_tensor_create(c->device, dtype, 2, shape, &t->blocks);
     if (status == VKA_OK)
@@ -107,7 +112,10 @@ static void check_parts(struct check *c, struct gather_case *t, size_t bytes, co
 {
     struct vka_plan *plan = NULL;
     enum vka_status status = vka_plan_create(c->device, NULL, &plan);
-    if (bytes < 2 * LEAST_RANGE) {
+    const struct shape *s = &t->op.table->shape;
+    const bool far = !t->blocks && (s->size[1] - 1) * s->stride[1] * 4 >= LEAST_RANGE;
+    if (bytes < 2 * LEAST_RANGE ||
+        far) { /* a row alone may be too long, as its columns lie apart */
         vka_plan_destroy(&plan);
         return;
     }
