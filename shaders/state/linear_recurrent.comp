@@ -316,14 +316,14 @@ void main()
     first_value = 4 * (gl_WorkGroupID.x * COLUMNS + column);
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
-    uint count = find_tokens(row);
+    uint count = find_tokens(row), n = p.n, group = p.group; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
-    for (uint i = 0; i < p.group; i++) {
+    for (uint i = 0; i < group; i++) {
         if (wanted)
-            take_tokens(row, count, head * p.group + i);
+            take_tokens(row, count, head * group + i);
         if (ROWS == ROWS_LENGTHS)
-            for (uint behind = count + split; behind < p.n; behind += SPLITS)
-                store_y(behind, head * p.group + i, vec4(0.0));
+            for (uint behind = count + split; behind < n; behind += SPLITS)
+                store_y(behind, head * group + i, vec4(0.0));
     }
     if (has(LINEAR_STORES) && wanted)
         store_state();
