@@ -103,7 +103,7 @@ uvec4 k_chunk(uint base, uint c)
 
 uvec4 v_chunk(uint base, uint c)
 {
-    if (V_TYPE == TYPE_Q8_0 || V_TYPE == TYPE_F8_E4M3)
+    if (V_TYPE == TYPE_Q8_0 || IS_HEAD_SCALED(V_TYPE))
         return uvec4(v_words2[base / 8 + c], 0, 0);
     if (V_TYPE == TYPE_Q4_0)
         return uvec4(v_words[base / 8 + c], 0, 0, 0);

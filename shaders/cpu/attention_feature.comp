@@ -48,7 +48,7 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
 const uint V_PARTS = WORD_VALUES(V_TYPE);
 const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
-const bool V_INTEGERS = V_BLOCKS && V_TYPE != TYPE_F8_E4M3; // which no NaN is among
+const bool V_INTEGERS = V_BLOCKS && !IS_HEAD_SCALED(V_TYPE); // which no NaN is among
 const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
@@ -106,14 +106,14 @@ float part_of(float word, uint i, uint type)
 // Address of the first scale, see CACHE_BLOCK.
 uint64_t scales_at(uvec2 address, uint scales, uint type)
 {
-    return row_at(address, type == TYPE_F8_E4M3 ? scales : scales / 2, TYPE_F32);
+    return row_at(address, IS_HEAD_SCALED(type) ? scales : scales / 2, TYPE_F32);
 }
 
 // Scale of this lane's word in chunk c of a quantised row at value `base`; scales: address of the
 // first of all.
 float scale_of(uint64_t scales, uint base, uint c, uint type)
 {
-    if (type == TYPE_F8_E4M3)
+    if (IS_HEAD_SCALED(type))
         return uintBitsToFloat(Word(scales).at[work_head]);
     uint at = (base + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
     float scale = unpackHalf2x16(Word(scales).at[at >> 1])[at & 1];
@@ -125,10 +125,10 @@ float scale_of(uint64_t scales, uint base, uint c, uint type)
 // The same for each of eight rows at values at[8]. Where lanes load alone, each loads those of one row.
 void scales_of(uint64_t scales, uint at[8], uint c, uint type, out float scale[8])
 {
-    if (OWN_WORDS == 0 || type == TYPE_F8_E4M3) {
-        float head = type == TYPE_F8_E4M3 ? scale_of(scales, 0, 0, type) : 0.0;
+    if (OWN_WORDS == 0 || IS_HEAD_SCALED(type)) {
+        float head = IS_HEAD_SCALED(type) ? scale_of(scales, 0, 0, type) : 0.0;
         [[unroll]] for (uint j = 0; j < 8; j++)
-            scale[j] = type == TYPE_F8_E4M3 ? head : scale_of(scales, at[j], c, type);
+            scale[j] = IS_HEAD_SCALED(type) ? head : scale_of(scales, at[j], c, type);
         return;
     }
     uint mine = at[0];

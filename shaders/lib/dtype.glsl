@@ -40,7 +40,7 @@ uint bf16_from_float(float x)
 uint word_index(uint index, uint type)
 {
     return type == TYPE_F32 || type == TYPE_I32    ? index
-           : type == TYPE_BOOL || type == TYPE_Q8_0 || type == TYPE_F8_E4M3 ? index >> 2
+           : type == TYPE_BOOL || type == TYPE_Q8_0 || IS_HEAD_SCALED(type) ? index >> 2
            : type == TYPE_Q4_0                      ? index >> 3
                                                     : index >> 1;
 }

@@ -10,7 +10,7 @@ layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 
 // Scale of the quantised value at `at`; scales: p.k_scales or p.v_scales.
 #define CACHED_SCALE(words, scales, at, type)                                                      \
-    (type == TYPE_F8_E4M3 ? uintBitsToFloat(words[scales + WORK_HEAD])                             \
+    (IS_HEAD_SCALED(type) ? uintBitsToFloat(words[scales + WORK_HEAD])                             \
                           : float_from_f16(half_bits(words[scales + at / CACHE_BLOCK >> 1],        \
                                                      scales + at / CACHE_BLOCK)))
 

@@ -1,7 +1,7 @@
 // Appends new rows to a quantised cache, CACHE_BLOCK values an invocation. The scale is rounded to
 // float16 first, and each value then to the nearest multiple of it, halves away from 0: products of
-// a float16 and so few bits are exact in float32, and so is every comparison. Values of F8_E4M3 have
-// a scale that was given. A full sequence gets no rows. See cache_params.
+// a float16 and so few bits are exact in float32, and so is every comparison. Types whose heads have
+// scales are given these. A full sequence gets no rows. See cache_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -39,7 +39,8 @@ float load(uint from, uint col)
     return col < p.dim ? LOAD(from_words, from + col * p.from_col, FROM_TYPE) : 0.0;
 }
 
-// The block of float8 at value `to`, of the row at element `from` and feature `col` on.
+// Writes the block at value `to`, of the row at element `from` and feature `col` on, whose scale is the
+// head's.
 void append_f8(uint from, uint col, uint to, float inverse)
 {
     [[dont_unroll]] for (uint w = 0; w < CACHE_BLOCK / 4; w++) {
@@ -69,7 +70,7 @@ void main()
     uint to = p.to_offset + at.x * p.to_batch + head * p.to_head + at.y * p.to_row +
               block * CACHE_BLOCK; // in values
     uint col = block * CACHE_BLOCK;
-    if (TO_TYPE == TYPE_F8_E4M3) {
+    if (IS_HEAD_SCALED(TO_TYPE)) {
         append_f8(from, col, to, uintBitsToFloat(to_words[p.scale_offset + head]));
         return;
     }

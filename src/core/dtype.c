@@ -3,6 +3,7 @@
 #include "params/params.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* One element type, see types.def. */
 static const struct row {
@@ -20,6 +21,7 @@ static const struct row {
     static_assert((int)VKA_##NAME == (id) && TYPE_##NAME == (id), #name ": number");           \
     static_assert(IS_QUANT(id) == ((kind) != FLOAT && (kind) != INTEGER), #name ": IS_QUANT"); \
     static_assert(IS_SCALED(id) == ((word) && (kind) != FLOAT), #name ": IS_SCALED");          \
+    static_assert(IS_HEAD_SCALED(id) == ((kind) == CACHED), #name ": IS_HEAD_SCALED");         \
     static_assert(HAS_OFFSET(id) == ((offset) >= 0), #name ": HAS_OFFSET");                    \
     static_assert(!(word) || WORD_VALUES(id) == (word), #name ": WORD_VALUES");                \
     static_assert((kind) == FLOAT || (kind) == INTEGER || (kind) == CACHED ||                  \
@@ -72,6 +74,11 @@ bool dtype_is_head_scaled(enum vka_dtype dtype)
     return kind_of(dtype) == CACHED;
 }
 
+bool dtype_has_hadamard(enum vka_dtype dtype)
+{
+    return HAS_HADAMARD(dtype);
+}
+
 bool dtype_has_cpu_kernels(enum vka_dtype dtype)
 {
     return dtype_is_valid(dtype) && rows[dtype].cpu;
@@ -115,6 +122,21 @@ uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count)
     uint32_t values, bytes;
     dtype_block(dtype, &values, &bytes);
     return values ? count / values * bytes : 0;
+}
+
+/* The names of all rows that caches keep, each behind a comma. */
+#define CACHED_0u(name)
+#define CACHED_1u(name) ", " #name
+#define CACHED_2u CACHED_1u
+#define CACHED_4u CACHED_1u
+#define CACHED_8u CACHED_1u
+#define CACHED_NAME(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) \
+    CACHED_##word(name)
+
+const char *dtype_cached_names(void)
+{
+    static const char names[] = TYPES(CACHED_NAME, CACHED_NAME, );
+    return names + strlen(", ");
 }
 
 const char *vka_dtype_name(enum vka_dtype dtype)

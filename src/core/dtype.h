@@ -21,11 +21,17 @@ bool dtype_is_quantised(enum vka_dtype dtype);
 /* Quantised, and its values are integers times scales: int8 activations can be multiplied by it. */
 bool dtype_has_integers(enum vka_dtype dtype);
 
-/* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
+/* Types of cached keys and values whose scales lie behind all rows. */
 bool dtype_is_scaled(enum vka_dtype dtype);
 
-/* The cached types with one scale for each head, given with the cache: F8_E4M3. */
+/* The cached types with one scale for each head, given with the cache. */
 bool dtype_is_head_scaled(enum vka_dtype dtype);
+
+/* Keys and values that are multiplied by a Hadamard matrix before a cache quantises them. */
+bool dtype_has_hadamard(enum vka_dtype dtype);
+
+/* The names of the types that a cache may have, with commas between them. */
+const char *dtype_cached_names(void);
 
 /* Whether the products of shaders/cpu/ read it. */
 bool dtype_has_cpu_kernels(enum vka_dtype dtype);

@@ -241,22 +241,23 @@ void ref_activations(const double *x, size_t n, double *y)
         activation_block(x + i, n - i < 16 ? n - i : 16, y + i);
 }
 
-void ref_cache_block(enum vka_dtype dtype, const float x[32], double y[32])
+/* Values of one scale: 32, or fewer at the end of a row. */
+static void cache_block(enum vka_dtype dtype, const float *x, size_t n, double *y)
 {
     double most = dtype == VKA_Q8_0 ? 127 : 7, least = dtype == VKA_Q8_0 ? -127 : -8;
     float peak = 0;
-    for (int i = 0; i < 32 && !isnan(peak); i++)
+    for (size_t i = 0; i < n && !isnan(peak); i++)
         if (isnan(x[i]) || fabsf(x[i]) > fabsf(peak))
             peak = x[i];
     float scale = dtype == VKA_Q8_0 ? fabsf(peak) * (1.0f / 127) : peak * -0.125f;
     double d = ref_from_f16(ref_to_f16(scale));
-    for (int i = 0; i < 32; i++) {
+    for (size_t i = 0; i < n; i++) {
         double q = d == 0 ? 0 : round(x[i] / d);
         y[i] = isfinite(d) ? d * fmin(fmax(q, least), most) : NAN;
     }
 }
 
-double ref_cache_f8(float x, float scale)
+static double cache_e4m3(float x, float scale)
 {
     const float y = x * (1 / scale);
     const double most = 448;
@@ -267,6 +268,15 @@ double ref_cache_f8(float x, float scale)
     int exponent = y == 0 ? -6 : ilogb((double)y);
     double unit = ldexp(1, (exponent < -6 ? -6 : exponent) - 3); /* between neighbours */
     return rint((double)y / unit) * unit * scale;
+}
+
+void ref_cache_row(enum vka_dtype dtype, float scale, const float *x, size_t dim, double *y)
+{
+    for (size_t i = 0; i < dim; i += 32)
+        if (dtype != VKA_F8_E4M3)
+            cache_block(dtype, x + i, dim - i < 32 ? dim - i : 32, y + i);
+    for (size_t i = 0; i < dim && dtype == VKA_F8_E4M3; i++)
+        y[i] = cache_e4m3(x[i], scale);
 }
 
 void ref_hadamard(const float *x, size_t dim, size_t block, float *y)

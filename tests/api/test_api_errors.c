@@ -381,7 +381,7 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_BOOL);
     CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_DTYPE_COUNT);
-    CACHE(VKA_INVALID, "key_dtype is q4_K", info.key_dtype = VKA_Q4_K);
+    CACHE(VKA_INVALID, "key_dtype is q4_K, not one of f32, f16", info.key_dtype = VKA_Q4_K);
     CACHE(VKA_INVALID, "Hadamard matrix needs a head", info.value_dtype = VKA_Q4_0,
           info.value_dim = 24);
     static const float bad_scales[] = {0, -1, NAN, INFINITY, -INFINITY, 0x1p-127f, 0x1p127f, -0.0f};

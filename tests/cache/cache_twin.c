@@ -92,8 +92,8 @@ bool twin_open(struct twin *t, struct vka_device *device, const struct twin_size
                         .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
                         .value_dim = s->value_dim, .capacity = s->capacity,
                         .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
-                        .key_scales = s->key_dtype == VKA_F8_E4M3 ? t->k_scales : NULL,
-                        .value_scales = s->value_dtype == VKA_F8_E4M3 ? t->v_scales : NULL,
+                        .key_scales = dtype_is_head_scaled(s->key_dtype) ? t->k_scales : NULL,
+                        .value_scales = dtype_is_head_scaled(s->value_dtype) ? t->v_scales : NULL,
                         .no_hadamard = s->no_hadamard, .page_size = s->page_size,
                         .n_page = s->n_page),
                &t->cache) == VKA_OK;
@@ -207,7 +207,7 @@ void twin_poison(struct twin *t, struct twin_plan *p)
 /* Features of a block that a Hadamard matrix multiplies; 0: none. */
 static size_t hadamard_block(const struct twin_sizes *s, enum vka_dtype dtype, size_t dim)
 {
-    return dtype == VKA_Q4_0 && !s->no_hadamard ? dim & (~dim + 1) : 0;
+    return dtype_has_hadamard(dtype) && !s->no_hadamard ? dim & (~dim + 1) : 0;
 }
 
 static void hadamard(double *row, size_t dim, size_t block)
@@ -220,24 +220,22 @@ static void hadamard(double *row, size_t dim, size_t block)
         row[i] = (double)y[i];
 }
 
-/* Replaces a row by what the cache keeps of it. scale: of F8_E4M3. */
+/* Replaces a row by what the cache keeps of it. scale: the head's. */
 static void keep(const struct twin_sizes *s, enum vka_dtype dtype, float scale, double *row,
                  size_t dim)
 {
     float x[MOST_DIM] = {0};
     double y[MOST_DIM];
-    if (!dtype_is_scaled(dtype) || dtype == VKA_F8_E4M3) {
+    if (!dtype_is_scaled(dtype)) {
         for (size_t i = 0; i < dim; i++)
-            row[i] = dtype == VKA_F8_E4M3 ? ref_cache_f8((float)row[i], scale)
-                                          : operand_round(dtype, row[i]);
+            row[i] = operand_round(dtype, row[i]);
         return;
     }
     if (hadamard_block(s, dtype, dim))
         hadamard(row, dim, hadamard_block(s, dtype, dim));
     for (size_t i = 0; i < dim; i++)
         x[i] = (float)row[i];
-    for (size_t i = 0; i < dim; i += 32)
-        ref_cache_block(dtype, x + i, y + i);
+    ref_cache_row(dtype, scale, x, dim, y);
     memcpy(row, y, dim * sizeof *row);
 }
 

@@ -25,7 +25,7 @@ struct twin {
     struct vka_cache *cache;
     uint32_t *length;               /* [batch] */
     bool *refused;                  /* [batch]: had no room, and was not changed since */
-    float *k_scales, *v_scales;     /* [n_kv_head], of F8_E4M3 */
+    float *k_scales, *v_scales;     /* [n_kv_head], of types that are given them */
     double **k, **v;                /* [n_layer], each [batch][n_kv_head][capacity][dim] */
     uint8_t *mask;                  /* [capacity] */
     struct vka_tensor *mask_tensor; /* BOOL [capacity], or NULL */

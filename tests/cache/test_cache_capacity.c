@@ -18,7 +18,7 @@
 #include "reference/reference.h"
 #include "gpu/device.h"
 #include "op/cache/cache.h"
-#include "problems/rng.h"
+#include "problems/types.h"
 #include "test_program.h"
 
 #define SKIPPED 77
@@ -340,7 +340,6 @@ static int usage(void)
 
 TEST_PROGRAM_ARGUMENTS(cache_capacity)
 {
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_Q8_0, VKA_Q4_0, VKA_F8_E4M3};
     const char *rules = "usual", *only = NULL;
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc || (strcmp(argv[i], "--rules") != 0 && strcmp(argv[i], "--type") != 0))
@@ -359,24 +358,24 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
     }
     bool ok = true;
     unsigned count = 0;
-    for (size_t t = 0; t < sizeof types / sizeof *types && ok; t++) {
-        if (only && strcmp(only, vka_dtype_name(types[t])) != 0)
+    for (EACH_TYPE(type, type_is_cached)) {
+        if (!ok || (only && strcmp(only, vka_dtype_name(type)) != 0))
             continue;
-        const bool scaled = dtype_is_scaled(types[t]);
-        const int turns = scaled ? 1 : types[t] == VKA_F16 ? 4 : 2;
+        const bool scaled = dtype_is_scaled(type);
+        const int turns = scaled ? 1 : type == VKA_F16 ? 4 : 2;
         for (int turn = 0; turn < turns && ok; turn++, count++) {
             ok = run_setup(&(struct setup){
                 .device = device,
-                .type = types[t],
+                .type = type,
                 .rows = turn < 2 ? VKA_F32 : VKA_F16,
                 .path = turn % 2 ? VKA_PATH_UNFUSED : VKA_PATH_AUTO,
-                .causal = t != 1,
-                .sink = t % 2 == 0 || turn > 1,
-                .masked_row = t == 2 ? VKA_MASKED_UNIFORM : VKA_MASKED_ZERO,
-                .page_size = t == 1 ? 16 : 0,
+                .causal = type != VKA_F16,
+                .sink = type != VKA_F16 || turn > 1,
+                .masked_row = type == VKA_Q8_0 ? VKA_MASKED_UNIFORM : VKA_MASKED_ZERO,
+                .page_size = type == VKA_F16 ? 16 : 0,
             });
             if (ok)
-                printf("%s, rows %s, path %d\n", vka_dtype_name(types[t]), turn < 2 ? "f32" : "f16",
+                printf("%s, rows %s, path %d\n", vka_dtype_name(type), turn < 2 ? "f32" : "f16",
                        turn % 2);
             fflush(stdout);
         }

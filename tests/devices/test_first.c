@@ -22,6 +22,7 @@
 
 #include "patience.h"
 #include "tools/vkattn/generate/session.h"
+#include "problems/types.h"
 #include "selftest/self_test.h"
 #include "test_program.h"
 
@@ -115,7 +116,7 @@ static void attention(struct objects *o, int path)
 static void decode(struct objects *o, int dtype)
 {
     static const float scales[HEADS] = {1, 1};
-    const float *given = dtype == VKA_F8_E4M3 ? scales : NULL;
+    const float *given = dtype_is_head_scaled((enum vka_dtype)dtype) ? scales : NULL;
     struct vka_tensor *k = TENSOR(VKA_F32, 1, HEADS, 1, DIM);
     assert_int_equal(
         vka_cache_create(o->device,
@@ -344,30 +345,20 @@ static void runs_do_not_compile(void **state)
     drop(&o);
 }
 
-static const struct {
-    const char *name;
-    enum vka_dtype dtype;
-} cached[] = {{"f32", VKA_F32},
-              {"f16", VKA_F16},
-              {"q8_0", VKA_Q8_0},
-              {"q4_0", VKA_Q4_0},
-              {"f8_e4m3", VKA_F8_E4M3}};
-
-/* The i-th of --plans, on a device that knows nothing yet. */
-static bool first_plan(uint64_t i)
+/* The i-th of --plans, on a device that knows nothing yet, and a cache of this type. */
+static bool first_plan(uint64_t i, enum vka_dtype type)
 {
     struct objects o = {0};
-    const size_t type = i % (sizeof cached / sizeof *cached);
     const double begin = os_now_ms();
     assert_int_equal(vka_device_create(NULL, &o.device), VKA_OK);
-    decode(&o, (int)cached[type].dtype);
+    decode(&o, (int)type);
     const enum vka_status finish = vka_plan_finish(o.plan);
     const double finished = os_now_ms();
     const enum vka_status run =
         finish == VKA_OK ? vka_plan_run(o.plan, VKA_TIMEOUT_DEFAULT) : VKA_INVALID;
     const bool ok = finish == VKA_OK && run == VKA_OK;
     print_message("%llu %s: %s, finished after %.1f s, run after %.3f s%s%s\n",
-                  (unsigned long long)i, cached[type].name, ok ? "OK" : "FAIL",
+                  (unsigned long long)i, vka_dtype_name(type), ok ? "OK" : "FAIL",
                   (finished - begin) / 1e3, (os_now_ms() - finished) / 1e3, ok ? "" : ": ",
                   ok ? "" : vka_device_error(o.device));
     drop(&o);
@@ -376,9 +367,11 @@ static bool first_plan(uint64_t i)
 
 static int first_plans(uint64_t n)
 {
-    uint64_t failed = 0;
-    for (uint64_t i = 0; i < n; i++)
-        failed += !first_plan(i);
+    uint64_t failed = 0, i = 0;
+    while (i < n)
+        for (EACH_TYPE(type, type_is_cached))
+            if (i < n)
+                failed += !first_plan(i++, type);
     print_message("%llu first plans, %llu failed\n", (unsigned long long)n,
                   (unsigned long long)failed);
     return failed != 0;

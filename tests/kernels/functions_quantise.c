@@ -3,7 +3,7 @@
 #include "patience.h"
 #include "functions.h"
 #include "gpu/device.h"
-#include "problems/rng.h"
+#include "problems/types.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -112,12 +112,11 @@ static void make_blocks(struct rows *r, enum vka_dtype type, struct rng *rng)
         put_peaks(r, (float)(tie * (q8 ? 127 : 8)), rng);
     }
     put_rest(r, rng);
-    for (size_t i = 0; i < ROWS * WIDTH; i += WIDTH)
-        ref_cache_block(type, r->x + i, r->want + i);
+    ref_cache_row(type, 1, r->x, (size_t)ROWS * WIDTH, r->want);
 }
 
 /* About all halves between numbers of float8, and other numbers of all magnitudes. */
-static void make_f8(struct rows *r, float scale)
+static void make_f8(struct rows *r, enum vka_dtype type, float scale)
 {
     for (int i = 0; i < 127; i++) {
         double unit = ldexp(1, (i < 16 ? -9 : i / 8 - 10)),
@@ -131,8 +130,7 @@ static void make_f8(struct rows *r, float scale)
         const uint32_t bits = i * 32749u;
         memcpy(&r->x[r->n++], &bits, sizeof bits);
     }
-    for (size_t i = 0; i < ROWS * WIDTH; i++)
-        r->want[i] = ref_cache_f8(r->x[i], scale);
+    ref_cache_row(type, scale, r->x, (size_t)ROWS * WIDTH, r->want);
 }
 
 /* Blocks of 16; a row with NaN or Inf is NaN. */
@@ -247,13 +245,13 @@ static bool check_quantiser(struct vka_device *device, enum vka_dtype type, floa
     if (status == VKA_OK)
         status = type == VKA_I8
                      ? add_activations(&job)
-                     : add_cache(&job, type, type == VKA_F8_E4M3 ? &scale : NULL, &cache);
+                     : add_cache(&job, type, dtype_is_head_scaled(type) ? &scale : NULL, &cache);
     if (status == VKA_OK)
         status = vka_plan_finish(job.plan);
     if (status == VKA_OK && type == VKA_I8)
         make_activations(r, &rng);
-    else if (status == VKA_OK && type == VKA_F8_E4M3)
-        make_f8(r, scale);
+    else if (status == VKA_OK && dtype_is_head_scaled(type))
+        make_f8(r, type, scale);
     else if (status == VKA_OK)
         make_blocks(r, type, &rng);
     if (status == VKA_OK)
@@ -277,9 +275,14 @@ static bool check_quantiser(struct vka_device *device, enum vka_dtype type, floa
 
 bool check_quantisers(struct vka_device *device)
 {
-    bool ok = check_quantiser(device, VKA_Q8_0, 1, "q8_0");
-    ok &= check_quantiser(device, VKA_Q4_0, 1, "q4_0");
-    ok &= check_quantiser(device, VKA_F8_E4M3, 1, "f8_e4m3");
-    ok &= check_quantiser(device, VKA_F8_E4M3, 0.37f, "f8_e4m3_0.37");
+    bool ok = true;
+    for (EACH_TYPE(type, dtype_is_scaled)) {
+        char name[40];
+        ok &= check_quantiser(device, type, 1, vka_dtype_name(type));
+        if (!dtype_is_head_scaled(type))
+            continue;
+        snprintf(name, sizeof name, "%s_0.37", vka_dtype_name(type));
+        ok &= check_quantiser(device, type, 0.37f, name);
+    }
     return check_quantiser(device, VKA_I8, 1, "activations") && ok;
 }

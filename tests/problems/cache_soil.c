@@ -46,7 +46,7 @@ static void soil_float(enum vka_dtype dtype, enum soil soil, struct rng *rng, ui
 /* A byte of float8, or of integers whose block has a scale of its own. */
 static uint8_t soil_byte(enum vka_dtype dtype, enum soil soil, struct rng *rng)
 {
-    const uint8_t most[SOIL_COUNT] = {[SOIL_NAN] = 0x7f, [SOIL_LARGEST] = 0x7e};
+    const uint8_t most[SOIL_COUNT] = {[SOIL_NAN] = 0x7f, [SOIL_LARGEST] = 0x7e}; /* of e4m3 */
     if (soil == SOIL_LIVE)
         return (uint8_t)(rng_range(rng, 0, 255) & (dtype == VKA_F8_E4M3 ? 0xb7 : 0xff));
     return dtype == VKA_F8_E4M3 ? most[soil] : 0x7f;

@@ -178,8 +178,8 @@ static enum vka_status create_cache(const struct quantised *q, const struct way 
                  .head_dim = s->head_dim, .value_dim = s->value_dim, .capacity = q->p.capacity,
                  .key_dtype = q->p.cached_k, .value_dtype = q->p.cached_v,
                  .no_hadamard = q->p.no_hadamard, .page_size = way->page_size,
-                 .key_scales = q->p.cached_k == VKA_F8_E4M3 ? q->key_scales : NULL,
-                 .value_scales = q->p.cached_v == VKA_F8_E4M3 ? q->value_scales : NULL),
+                 .key_scales = dtype_is_head_scaled(q->p.cached_k) ? q->key_scales : NULL,
+                 .value_scales = dtype_is_head_scaled(q->p.cached_v) ? q->value_scales : NULL),
         cache);
 }
 
@@ -391,7 +391,7 @@ static bool same(const struct quantised *q, const struct way *way, struct vka_la
  * times as large as their mean is a tenth of the row's square: 1e-1 / 8^2. */
 static bool has_coarse(enum vka_dtype cached)
 {
-    return cached == VKA_Q4_0 || cached == VKA_F8_E4M3;
+    return dtype_is_scaled(cached) && cached != VKA_Q8_0;
 }
 
 static bool check(const struct quantised *q, struct rng *rng, struct worst *worst, char *why)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "ragged_run.h"
 
 #define MOST_DIM 64u
@@ -13,8 +14,8 @@
 static size_t hadamard_block(const struct problem *p, bool value)
 {
     size_t dim = value ? p->value_dim : p->head_dim;
-    bool hadamard = (value ? p->cached_v : p->cached_k) == VKA_Q4_0 && !p->no_hadamard;
-    return hadamard ? dim & (~dim + 1) : 0;
+    bool hadamard = dtype_has_hadamard(value ? p->cached_v : p->cached_k);
+    return hadamard && !p->no_hadamard ? dim & (~dim + 1) : 0;
 }
 
 static void hadamard(double *row, size_t dim, size_t block)
@@ -38,15 +39,14 @@ static void keep_row(const void *user, int which, double *row, size_t dim)
         hadamard(row, dim, hadamard_block(p, which == 2));
     if (which == 0)
         return;
-    if (dtype != VKA_Q8_0 && dtype != VKA_Q4_0) {
+    if (!dtype_is_scaled(dtype)) {
         for (size_t i = 0; i < dim; i++)
             row[i] = operand_round(dtype, row[i]);
         return;
     }
     for (size_t i = 0; i < dim; i++)
         x[i] = (float)row[i];
-    for (size_t i = 0; i < dim; i += 32)
-        ref_cache_block(dtype, x + i, y + i);
+    ref_cache_row(dtype, 1, x, dim, y);
     memcpy(row, y, dim * sizeof *row);
 }
 

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <strings.h>
 #include <cmocka.h>
 
@@ -52,6 +54,13 @@ static void table(void **state)
     assert_true(dtype_is_valid(VKA_##NAME));
     TYPES(SAME_NAME, SAME_NAME, )
     assert_int_equal(VKA_F32, 0); /* the default of every info struct */
+    char cached[256] = "";
+    for (int dtype = 0; dtype < VKA_DTYPE_COUNT; dtype++)
+        if (dtype_word_values((enum vka_dtype)dtype))
+            snprintf(cached + strlen(cached), sizeof cached - strlen(cached), "%s%s",
+                     cached[0] ? ", " : "", vka_dtype_name((enum vka_dtype)dtype));
+    assert_string_equal(dtype_cached_names(), cached);
+    assert_true(dtype_has_hadamard(VKA_Q4_0) && !dtype_has_hadamard(VKA_Q8_0));
 }
 
 static void unknown(void **state)

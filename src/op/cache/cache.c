@@ -13,13 +13,12 @@ static enum vka_status check_type(struct log *log, const char *caller,
                                   const struct vka_cache_info *info, const char *name,
                                   enum vka_dtype dtype, uint32_t dim)
 {
-    ENSURE_ARG(dtype_is_float(dtype) || dtype_is_scaled(dtype),
-               "%s: %s is %s, not f32, f16, bf16, q8_0, q4_0 or f8_e4m3", caller, name,
-               vka_dtype_name(dtype));
-    ENSURE_ARG(dtype != VKA_Q4_0 || info->no_hadamard || dim % LEAST_HADAMARD == 0,
-               "%s: %s is q4_0, whose Hadamard matrix needs a head that is a multiple of %u, "
+    ENSURE_ARG(dtype_word_values(dtype) != 0, "%s: %s is %s, not one of %s", caller, name,
+               vka_dtype_name(dtype), dtype_cached_names());
+    ENSURE_ARG(!dtype_has_hadamard(dtype) || info->no_hadamard || dim % LEAST_HADAMARD == 0,
+               "%s: %s is %s, whose Hadamard matrix needs a head that is a multiple of %u, "
                "not %u; set no_hadamard to do without",
-               caller, name, LEAST_HADAMARD, dim);
+               caller, name, vka_dtype_name(dtype), LEAST_HADAMARD, dim);
     return VKA_OK;
 }
 
@@ -28,8 +27,8 @@ static enum vka_status check_scales(struct log *log, const char *caller, const c
                                     enum vka_dtype dtype, const float *scales, uint32_t n_head)
 {
     ENSURE_ARG(!scales || dtype_is_head_scaled(dtype),
-               "%s: %s is given, but the type is %s: only f8_e4m3 takes scales", caller, name,
-               vka_dtype_name(dtype));
+               "%s: %s is given, but the type is %s, whose heads take no scales: leave it NULL",
+               caller, name, vka_dtype_name(dtype));
     for (uint32_t h = 0; scales && h < n_head; h++)
         ENSURE_ARG(scales[h] >= 0x1p-126f && scales[h] <= 0x1p126f,
                    "%s: %s[%u] is %g, not a number from 2^-126 to 2^126", caller, name, h,
@@ -82,7 +81,7 @@ static uint32_t *host_words(const struct vka_tensor *tensor)
     return (uint32_t *)memory_mapped(&tensor->storage->range) + tensor->shape.offset;
 }
 
-/* Writes the scales of float8 behind its rows. */
+/* Writes the scales of heads behind the rows. */
 static enum vka_status write_scales(const struct vka_cache *cache, const struct cached_rows *cached,
                                     const float *scales)
 {
@@ -106,8 +105,8 @@ static enum vka_status write_all_scales(const struct vka_cache *cache)
     return VKA_OK;
 }
 
-/* Bytes of rows of float8, then two float32 for each head. */
-static enum vka_status create_float8(struct vka_cache *cache, struct cached_rows *cached)
+/* Bytes of rows, then two float32 for each head. */
+static enum vka_status create_head_scaled(struct vka_cache *cache, struct cached_rows *cached)
 {
     const uint64_t bytes = shape_count(&cached->rows.shape);
     const uint64_t all = bytes + 8 * (uint64_t)cache->info.n_kv_head;
@@ -136,7 +135,7 @@ static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t siz
                      shape))
         return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
     if (dtype_is_head_scaled(cached->dtype))
-        return create_float8(cache, cached);
+        return create_head_scaled(cache, cached);
     uint64_t bytes = shape_count(shape), n_scale = bytes * cached->byte_values / CACHE_BLOCK;
     cached->scales = bytes / 2;
     if (bytes * cached->byte_values > UINT32_MAX - 2 * n_scale)
@@ -168,7 +167,7 @@ static enum vka_status create_rows(struct vka_cache *cache, enum vka_dtype dtype
     const uint32_t size[4] = {paged ? i->n_page : i->batch, i->n_kv_head,
                               paged ? i->page_size : divide_up(i->capacity, 16) * 16, dim};
     *cached = (struct cached_rows){.dtype = dtype, .byte_values = 1};
-    if (dtype == VKA_Q4_0 && !i->no_hadamard)
+    if (dtype_has_hadamard(dtype) && !i->no_hadamard)
         cached->hadamard = hadamard_block(dim);
     if (dtype_is_scaled(dtype))
         ENSURE(create_blocks(cache, size, cached));
@@ -236,7 +235,7 @@ static enum vka_status restore_uses(struct recorded *self)
     return write_all_scales(cache);
 }
 
-/* *to: scales and their inverses, of a cache of float8; else NULL. */
+/* *to: scales of heads and their inverses, or NULL where the type makes its own. */
 static enum vka_status keep_scales(struct log *log, enum vka_dtype dtype, const float *scales,
                                    uint32_t n_head, float **to)
 {

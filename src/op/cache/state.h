@@ -9,8 +9,8 @@
 struct cached_rows {
     enum vka_dtype dtype;
     struct vka_tensor rows; /* [batch or n_page][n_kv_head][rows][dim] */
-    uint64_t scales;        /* first scale, counted in float16, of F8_E4M3 in float32; 0: none */
-    uint32_t byte_values;   /* values of an element of `rows`: 2 for Q4_0, else 1 */
+    uint64_t scales;        /* first scale, counted in float16, of heads' in float32; 0: none */
+    uint32_t byte_values;   /* values of an element of `rows`: 1 or 2 */
     uint32_t hadamard;      /* features of a block that a Hadamard matrix multiplies; 0: none */
 };
 
@@ -28,7 +28,7 @@ struct vka_cache {
     struct vka_cache_info info;  /* defaults filled in */
     uint32_t table_row;          /* most pages of a sequence; 0: not paged */
     struct cached_layer *layers; /* [n_layer] */
-    float *key_scales;           /* of F8_E4M3: [2][n_kv_head] scale, 1 / scale; else NULL */
+    float *key_scales;           /* of heads: [2][n_kv_head] scale, 1 / scale; else NULL */
     float *value_scales;
     struct vka_tensor words; /* I32, `state` and behind it `table`; host-visible */
     struct vka_tensor state; /* I32 [4 * batch + 1], see cache_params */
