@@ -48,8 +48,8 @@ static uint8_t soil_byte(enum vka_dtype dtype, enum soil soil, struct rng *rng)
 {
     const uint8_t most[SOIL_COUNT] = {[SOIL_NAN] = 0x7f, [SOIL_LARGEST] = 0x7e}; /* of e4m3 */
     if (soil == SOIL_LIVE)
-        return (uint8_t)(rng_range(rng, 0, 255) & (dtype == VKA_F8_E4M3 ? 0xb7 : 0xff));
-    return dtype == VKA_F8_E4M3 ? most[soil] : 0x7f;
+        return (uint8_t)(rng_range(rng, 0, 255) & (dtype_is_head_scaled(dtype) ? 0xb7 : 0xff));
+    return dtype_is_head_scaled(dtype) ? most[soil] : 0x7f;
 }
 
 /* Soils elements first .. first + n - 1 of cached rows in `data`, all bytes of their storage. */
