@@ -3,8 +3,8 @@
 // descriptor. An element of A is then one broadcast from memory, and eight neighbours of B, each
 // picked by one lane, are one vector load.
 //
-// One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of
-// B and a broadcast fill the 16 registers of AVX2. Loop bodies are long, because these drivers
+// One subgroup of 8 makes ROWS rows by ADDRESS_COLUMNS columns of C: 12 accumulators, two vectors
+// of B and a broadcast fill the 16 registers of AVX2. Loop bodies are long, because these drivers
 // blend what a loop carries with the execution mask once an iteration. Loops test after their
 // bodies: a loop that tests first runs its body once more for no lane, and bare loads would read
 // past the operand. See matmul_params.
@@ -32,14 +32,14 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/product.glsl"
 #include "cpu/pick.glsl"
 
-#define VECTORS (ADDRESS_PANEL / 8)
+#define VECTORS (ADDRESS_COLUMNS / 8)
 #define DEPTH 32 // k of one iteration
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[DEPTH / 4]; };
-layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
-    vec4 at[DEPTH * ADDRESS_PANEL / 4];
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Tile {
+    vec4 at[DEPTH * ADDRESS_COLUMNS / 4];
 };
 
 float acc[ADDRESS_ROWS * VECTORS];   // [row][vector], of one block of k
@@ -60,8 +60,8 @@ void accumulate(uint r, float a, float b[VECTORS], bool tests)
     [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
         float b[VECTORS];                                                                          \
         [[unroll]] for (uint v = 0; v < VECTORS; v++)                                              \
-            b[v] = pick(panel.at[j * (ADDRESS_PANEL / 4) + 2 * v],                                 \
-                        panel.at[j * (ADDRESS_PANEL / 4) + 2 * v + 1]);                            \
+            b[v] = pick(tile.at[j * (ADDRESS_COLUMNS / 4) + 2 * v],                               \
+                        tile.at[j * (ADDRESS_COLUMNS / 4) + 2 * v + 1]);                          \
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)                                         \
             if (r < ROWS)                                                                          \
                 accumulate(r, Row(a[r] + k).at[j], b, tests);                                      \
@@ -94,7 +94,7 @@ void end_group()
 // Column of this lane in vector v.
 uint column_of(uint v)
 {
-    return gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID + 8 * v;
+    return gl_WorkGroupID.y * ADDRESS_COLUMNS + gl_SubgroupInvocationID + 8 * v;
 }
 
 void main()
@@ -121,7 +121,7 @@ void main()
             acc[i] = 0.0;
         if (k + DEPTH <= end)
             do {
-                Panel panel = Panel(b + k * ADDRESS_PANEL);
+                Tile tile = Tile(b + k * ADDRESS_COLUMNS);
                 bvec2 hidden = HIDDEN != 0 ? find_hidden(a, k) : bvec2(false);
                 if (HIDDEN != 0 && hidden.x && !hidden.y)
                     STEP(DEPTH, k, true)
@@ -131,7 +131,7 @@ void main()
             } while (k + DEPTH <= end);
         if (k < end)
             do {
-                Panel panel = Panel(b + k * ADDRESS_PANEL);
+                Tile tile = Tile(b + k * ADDRESS_COLUMNS);
                 STEP(1, k, HIDDEN != 0)
                 k++;
             } while (k < end);

@@ -2,8 +2,8 @@
 // barriers. These compile a load from a storage buffer to a loop over the lanes with a branch each,
 // but a texel fetch to straight code for all lanes: A and B are texel buffers of vec4.
 //
-// One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_PANEL columns of C. For four k at a time lane l
-// fetches four elements of row l of A, which subgroupBroadcast shares, and eight of a row of B for
+// One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_COLUMNS columns of C. For four k at a time lane
+// l fetches four elements of row l of A, which subgroupBroadcast shares, and eight of a row of B for
 // each k. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -29,7 +29,7 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/product.glsl"
 
-#define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B for each lane
+#define FOURS (TEXEL_COLUMNS / 32) // vec4 of a row of B for each lane
 
 vec4 acc[TEXEL_ROWS * FOURS];   // [row][vec4], of one block of k
 vec4 group[TEXEL_ROWS * FOURS]; // of the blocks of one group
@@ -52,7 +52,7 @@ void accumulate(uint r, float a, vec4 b[FOURS])
         [[unroll]] for (int i = 0; i < FOURS; i++)                                                 \
             b[i] = texelFetch(b_texels, b_at + 8 * i);                                             \
         ROW(0, c) ROW(1, c) ROW(2, c) ROW(3, c) ROW(4, c) ROW(5, c) ROW(6, c) ROW(7, c)            \
-        b_at += TEXEL_PANEL / 4;                                                                   \
+        b_at += TEXEL_COLUMNS / 4;                                                                 \
     }
 
 void end_group()
@@ -66,7 +66,7 @@ void end_group()
 // Column of element i of this lane.
 uint column_of(uint i)
 {
-    return gl_WorkGroupID.y * TEXEL_PANEL + 4 * gl_SubgroupInvocationID + i / 4 * 32 + i % 4;
+    return gl_WorkGroupID.y * TEXEL_COLUMNS + 4 * gl_SubgroupInvocationID + i / 4 * 32 + i % 4;
 }
 
 // What only begins and ends a product is a loop over the rows, which picks the row's sums: written

@@ -7,7 +7,7 @@ uint product_z() { return gl_WorkGroupID.z / p.n_block; }
 uint product_batch() { return product_z() / p.n_head; }
 uint product_head() { return product_z() % p.n_head; }
 
-// Grid: tiles of a block of rows along x, panels along y, blocks and matrices along z. In that
+// Grid: tiles of a block of rows along x, of columns along y, blocks and matrices along z. In that
 // order the rows of a block stay in a cache while all of B is read.
 uint product_first_row(uint rows)
 {

@@ -17,12 +17,12 @@ struct copy_params {
     U32 shape0, shape1, shape2, shape3;
     U32 from_offset, from0, from1, from2, from3;
     U32 to_offset, to0, to1, to2, to3;
-    U32 panel, to_panel; /* elements of a panel of axis 2, and from panel to panel */
+    U32 tile, to_tile; /* elements of a tile of axis 2, and from tile to tile */
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
 #define COPY_SPECS 2
-#define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
+#define COPY_RUN 16 /* elements of axis 2 an invocation copies; a tile is whole runs */
 #define COPY_LANES 32
 
 /* ---- hadamard: rows times a Hadamard matrix, block by block -------------------------------------

@@ -12,7 +12,7 @@
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
  * With SUMS_ADD that is added to C.
  * z is batch z / n_head and head z % n_head; z' is the same batch and head / group. Packed B:
- * float32 panels of neighbouring columns, [panel][k][column of the panel], padded with any value.
+ * float32 tiles of neighbouring columns, [tile][k][column of the tile], padded with any value.
  * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n][2],
  * of whole groups of k and of the group after them (matmul_coop: [batch][n_head][m][n]). Quantised
  * B: offset and strides count bytes, b_col is not read, and with SUMS_SCALE column n is multiplied by
@@ -23,7 +23,7 @@ struct matmul_params {
     F32 alpha;
     U32 n_head, group;
     U32 a_offset, a_batch, a_head, a_row, a_col;
-    U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, or panels; b_col steps k */
+    U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, or tiles of B; b_col steps k */
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;
     U32 scale_offset;
@@ -72,12 +72,12 @@ struct matmul_params {
 #define MATMUL_B_VEC 9 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
 #define MATMUL_ROWS 10 /* rows of a tile, at most LANE_ROWS */
 #define MATMUL_LANE_SPECS 11
-/* matmul_address, matmul_texel: the most rows of a tile, and the columns of a panel of B. */
+/* matmul_address, matmul_texel: the most rows of a tile, and the columns of a tile of B. */
 #define ADDRESS_ROWS 6
-#define ADDRESS_PANEL 16
+#define ADDRESS_COLUMNS 16
 #define TEXEL_ROWS 8
 #define BLOCK_ROWS 8 /* matmul_block and matmul_bytes: the most rows of a tile */
-#define TEXEL_PANEL 64
+#define TEXEL_COLUMNS 64
 /* matmul_coop: SUBS_M x SUBS_N subgroups of LANES, each with MATS_M x MATS_N matrices of M x N
  * results, made from M x K of A and K x N of B; the others of THREADS only load. */
 #define MATMUL_COOP_THREADS 7

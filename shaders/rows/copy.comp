@@ -19,10 +19,10 @@ void main()
     if (at.w >= p.shape3)
         return;
     uint from = p.from_offset + at.x * p.from0 + at.y * p.from1 + at.z * p.from2 + at.w * p.from3;
-    uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z / p.panel * p.to_panel +
-              at.z % p.panel * p.to2 + at.w * p.to3;
+    uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z / p.tile * p.to_tile +
+              at.z % p.tile * p.to2 + at.w * p.to3;
     uint count = min(COPY_RUN, p.shape2 - at.z);
-    for (uint i = 0; i < count; i++) { // a run lies within one panel
+    for (uint i = 0; i < count; i++) { // a run lies within one tile
         float x = LOAD(from_words, from, FROM_TYPE);
         STORE(to_words, to, TO_TYPE, x);
         from += p.from2;

@@ -28,7 +28,8 @@ static bool force_matmul(const struct caps *caps, const struct matmul_problem *p
     for (int i = 0; i < KERNEL_COUNT; i++) {
         tune_matmul(&left, &varied, choice);
         if (kernel_missing(choice->kernel, &left) ||
-            (problem->panel && problem->panel != choice->panel)) /* it cannot read the packed B */
+            (problem->b_tile &&
+             problem->b_tile != choice->b_tile)) /* it cannot read the packed B */
             return false;
         if (choice->kernel == entry->kernel)
             return true;
@@ -44,7 +45,7 @@ void choose_matmul(const struct caps *caps, const struct matmul_problem *problem
     snprintf(name, sizeof name, "matmul/%s*%s/%s%s%s%u/m%u/n%u/k%u",
              vka_dtype_name(problem->a_type), vka_dtype_name(problem->b_type),
              problem->a_plain ? "p" : "-", problem->a_vec ? "a" : "-", problem->b_vec ? "b" : "-",
-             problem->panel, problem->m < MANY_ROWS ? 1 : MANY_ROWS,
+             problem->b_tile, problem->m < MANY_ROWS ? 1 : MANY_ROWS,
              size_class(problem->cached ? UINT32_MAX : problem->n),
              size_class(problem->cached ? UINT32_MAX : problem->k));
     const struct tuning_profile_entry *entry = tuning_profile_find(caps->profile, name, false);

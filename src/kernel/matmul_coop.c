@@ -15,7 +15,7 @@
 /* The kernel for the types; KERNEL_COUNT: none. float32 inputs have none: they would be rounded. */
 static enum kernel kernel_of(const struct matmul_problem *p)
 {
-    if ((p->a_type != p->b_type && !p->quantised) || p->hidden || p->panel)
+    if ((p->a_type != p->b_type && !p->quantised) || p->hidden || p->b_tile)
         return KERNEL_COUNT;
     return p->a_type == VKA_F16    ? KERNEL_matmul_coop_f16
            : p->a_type == VKA_BF16 ? KERNEL_matmul_coop_bf16

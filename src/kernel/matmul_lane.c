@@ -43,16 +43,16 @@ enum kernel tune_packed_kernel(const struct caps *caps)
     return kernel_missing(KERNEL_matmul_texel, caps) ? KERNEL_COUNT : KERNEL_matmul_texel;
 }
 
-static uint32_t panel_of(enum kernel kernel)
+static uint32_t tile_of(enum kernel kernel)
 {
-    return kernel == KERNEL_matmul_address ? ADDRESS_PANEL
-           : kernel == KERNEL_matmul_texel ? TEXEL_PANEL
+    return kernel == KERNEL_matmul_address ? ADDRESS_COLUMNS
+           : kernel == KERNEL_matmul_texel ? TEXEL_COLUMNS
                                            : 0;
 }
 
-uint32_t tune_weight_panel(const struct caps *caps)
+uint32_t tune_weight_tile(const struct caps *caps)
 {
-    return panel_of(tune_packed_kernel(caps));
+    return tile_of(tune_packed_kernel(caps));
 }
 
 /* Rows of a tile: a power of two up to `most`, no larger than m needs; halved by each variant. */
@@ -67,17 +67,17 @@ static uint32_t rows_of(uint32_t most, const struct matmul_problem *p)
 
 static struct matmul_choice choose_packed(enum kernel kernel, const struct matmul_problem *p)
 {
-    uint32_t panel = panel_of(kernel);
-    struct matmul_choice c = {.kernel = kernel, .panel = panel, .lanes = 8, .columns = panel};
+    uint32_t tile = tile_of(kernel);
+    struct matmul_choice c = {.kernel = kernel, .b_tile = tile, .lanes = 8, .columns = tile};
     if (kernel == KERNEL_matmul_address) {
         uint32_t tiles = (p->m + ADDRESS_ROWS - 1) / ADDRESS_ROWS;
         c.rows = (p->m + tiles - 1) / tiles; /* tiles of equal height */
         c.pack_a = !p->a_plain;
-        c.reason = "CPU driver with scalars: rows and packed panels by address";
+        c.reason = "CPU driver with scalars: rows and packed tiles by address";
     } else {
         c.rows = rows_of(TEXEL_ROWS, p);
         c.pack_a = !p->a_plain || !p->a_vec;
-        c.reason = "CPU driver: rows and packed panels as texels";
+        c.reason = "CPU driver: rows and packed tiles as texels";
     }
     return c;
 }
@@ -142,7 +142,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *problem
     enum kernel packed = tune_packed_kernel(caps);
     bool lanes = matmul_uses_lanes(caps);
     bool other = lanes || !kernel_missing(KERNEL_matmul_tile, caps);
-    if (packed != KERNEL_COUNT && (problem->panel || problem->m >= PACK_ROWS || !other))
+    if (packed != KERNEL_COUNT && (problem->b_tile || problem->m >= PACK_ROWS || !other))
         *choice = choose_packed(packed, problem);
     else if (lanes)
         *choice = choose_lanes(caps, problem);

@@ -11,10 +11,10 @@ struct matmul_problem {
     bool a_plain; /* A is float32 with contiguous rows, and plan_is_ours */
     bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;   /* B can be read as vec4 along n: float32, contiguous, 16-byte aligned columns */
-    uint32_t panel; /* columns of a panel of packed B; 0: not packed */
-    bool a_chunks;  /* rows of A are whole, aligned chunks of 16 bytes along k */
-    bool b_chunks;  /* columns of B are */
-    bool quantised; /* B is, in contiguous rows */
+    uint32_t b_tile; /* columns of a tile of packed B; 0: not packed */
+    bool a_chunks;   /* rows of A are whole, aligned chunks of 16 bytes along k */
+    bool b_chunks;   /* columns of B are */
+    bool quantised;  /* B is, in contiguous rows */
     /* Rows of quantised B are whole runs, see RUN_PAIR_WORDS, of whole words; 2: of whole chunks. */
     uint32_t b_runs;
     bool b_words;  /* rows of quantised B begin at whole words */
@@ -32,8 +32,8 @@ struct matmul_problem {
 
 struct matmul_choice {
     enum kernel kernel;
-    uint32_t panel; /* columns of a panel: B is packed first unless it is already; 0: B as it is */
-    bool pack_a;    /* copy A to contiguous float32 rows first; matmul_dot: quantise it */
+    uint32_t b_tile; /* columns of a tile: B is packed first unless it is already; 0: B as it is */
+    bool pack_a;     /* copy A to contiguous float32 rows first; matmul_dot: quantise it */
     uint32_t tile_m, tile_n; /* matmul_tile: results of an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
     uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */

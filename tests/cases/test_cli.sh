@@ -216,7 +216,7 @@ expect 2 '--heads: expected a divisor of --model-dim 64' \
 expect 2 '.' bench matmul --m 16777216 --n 16777216 --k 16777216
 expect 2 '.' bench attention --batch 1048576 --heads 65536 --seq 16777216 --head-dim 65536
 
-# A sweep: every length of every series in the CSV, two panels of three lines in a well-formed plot.
+# A sweep: every length of every series in the CSV, two plots of three lines in a well-formed picture.
 expect 0 '^decode  *time grows as length^' \
     bench sweep --lengths 8,16 --heads 2 --head-dim 4 --repeat 1 --csv s.csv --svg s.svg
 [ "$(grep -cE '^(fused|unfused|decode),1,2,2,4,0,f32,[0-9]+,(8|16),1,[0-9.]+,' s.csv)" -eq 6 ] &&

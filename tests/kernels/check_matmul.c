@@ -251,7 +251,7 @@ static enum vka_status plan_case(const struct check *c, const struct matmul_case
 }
 
 /* Bytes that a block of k of packed B takes: a longer k has to be cut, within a group too. */
-#define LOW_RANGE (MATMUL_BLOCK * TEXEL_PANEL * 4u)
+#define LOW_RANGE (MATMUL_BLOCK * TEXEL_COLUMNS * 4u)
 
 /* Once more with bindings and allocations too small for any operand. */
 static void run_cut(struct check *c, struct matmul_case *t, size_t uncut_passes, const char *text)

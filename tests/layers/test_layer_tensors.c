@@ -87,7 +87,7 @@ static void check_bits(bool lowered)
         }
 }
 
-/* Some kernels of CPU drivers want panels, some transposed weights; those of GPUs want rows. */
+/* Some kernels of CPU drivers want tiles of columns, some transposed weights; those of GPUs want rows. */
 static void same_bits(void **state)
 {
     const struct kernel_set packed = KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel);

@@ -42,7 +42,7 @@ static void set_self(struct problem *p)
         *last = p->n_new;
 }
 
-/* Weights lie in panels, transposed or as they are given, whichever the kernels that are left want. */
+/* Weights lie in tiles, transposed or as they are given, whichever the kernels that are left want. */
 static struct kernel_set draw_kernels(struct rng *rng)
 {
     const struct kernel_set packed = KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel);

@@ -15,7 +15,7 @@ import sys
 
 SUFFIXES = ('.c', '.h', '.comp', '.glsl', '.def')
 FOLDERS = ('examples', 'include', 'shaders', 'src', 'tests', 'tools')
-GONE = {'box', 'boxes', 'piece', 'pieces', 'portion', 'portions', 'stretch', 'stretches'}
+GONE = {'box', 'boxes', 'panel', 'panels', 'piece', 'pieces', 'portion', 'portions', 'stretch', 'stretches'}
 GOING = {
     'src/op/layer': {'part', 'parts', 'share', 'chunk'},
     'src/op/matmul': {'part', 'parts', 'share'},

@@ -37,14 +37,14 @@ static double check_copy(const struct pass *pass)
     memcpy(&p, pass->push, sizeof p);
     const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
     const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
-    /* Axis 2 as panels and what is in one. */
-    const uint32_t panels = (p.shape2 - 1) / p.panel + 1;
-    const uint32_t in_panel = p.shape2 < p.panel ? p.shape2 : p.panel;
-    const uint32_t outer[4] = {p.shape0, p.shape1, panels, p.shape3};
-    const uint32_t to[4] = {p.to0, p.to1, p.to_panel, p.to3};
+    /* Axis 2 as tiles and what is in one. */
+    const uint32_t tiles = (p.shape2 - 1) / p.tile + 1;
+    const uint32_t in_tile = p.shape2 < p.tile ? p.shape2 : p.tile;
+    const uint32_t outer[4] = {p.shape0, p.shape1, tiles, p.shape3};
+    const uint32_t to[4] = {p.to0, p.to1, p.to_tile, p.to3};
     check_operand(&pass->bindings[0], pass->key.spec[COPY_FROM_TYPE], p.from_offset, size, from);
     check_operand(&pass->bindings[1], pass->key.spec[COPY_TO_TYPE],
-                  p.to_offset + (in_panel - 1ull) * p.to2, outer, to);
+                  p.to_offset + (in_tile - 1ull) * p.to2, outer, to);
     assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
     assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
     assert_true((uint64_t)pass->groups[1] * COPY_RUN >= p.shape2);

@@ -45,15 +45,15 @@ static void copies(void **state)
     draw_plans(400, false, draw_copy);
 }
 
-static void draw_panels(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
-                        struct made *made)
+static void draw_tiles(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                       struct made *made)
 {
     struct plan_mark mark;
-    const uint32_t panel = below(2) ? ADDRESS_PANEL : TEXEL_PANEL;
+    const uint32_t tile = below(2) ? ADDRESS_COLUMNS : TEXEL_COLUMNS;
     uint32_t size[4];
     draw_shape(size, 20, 36);
-    const uint64_t row = (uint64_t)size[3] * panel;
-    const uint32_t n = (size[2] - 1) / panel + 1;
+    const uint64_t row = (uint64_t)size[3] * tile;
+    const uint32_t n = (size[2] - 1) / tile + 1;
     struct vka_tensor *from = t[0] = draw_tensor(device, VKA_F16, size, true);
     if (!from || row > UINT32_MAX ||
         vka_tensor_create(device, VKA_F32, 4,
@@ -61,16 +61,16 @@ static void draw_panels(struct vka_device *device, struct vka_plan *plan, struct
         return;
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     if (is_made(device,
-                plan_end(plan, &mark, plan_copy_to_panels(plan, "pack", from, t[1], panel)))) {
+                plan_end(plan, &mark, plan_copy_to_tiles(plan, "pack", from, t[1], tile)))) {
         add_made(made, from);
         assert_true(check_passes(plan).copied == (double)shape_count(&from->shape));
     }
 }
 
-static void panels(void **state)
+static void tiles(void **state)
 {
     (void)state;
-    draw_plans(200, false, draw_panels);
+    draw_plans(200, false, draw_tiles);
 }
 
 /* Invocations of a pass reach all its features, and no number of one wraps in 32 bits. */
@@ -400,7 +400,7 @@ static void appends(void **state)
 TEST_PROGRAM(index)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),           cmocka_unit_test(panels),
+        cmocka_unit_test(copies),           cmocka_unit_test(tiles),
         cmocka_unit_test(counts),           cmocka_unit_test(rotations),
         cmocka_unit_test(products),         cmocka_unit_test(integers),
         cmocka_unit_test(attentions),       cmocka_unit_test(appends_drawn),

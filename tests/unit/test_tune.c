@@ -23,13 +23,13 @@ static void cpu_takes_packed(void **state)
     struct caps old = mesa(22), new = mesa(26);
     struct matmul_choice c = tune_choose(&old, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_texel);
-    assert_int_equal(c.panel, TEXEL_PANEL);
-    assert_int_equal(c.columns, TEXEL_PANEL);
-    assert_int_equal(tune_weight_panel(&old), TEXEL_PANEL);
+    assert_int_equal(c.b_tile, TEXEL_COLUMNS);
+    assert_int_equal(c.columns, TEXEL_COLUMNS);
+    assert_int_equal(tune_weight_tile(&old), TEXEL_COLUMNS);
     c = tune_choose(&new, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_address);
-    assert_int_equal(c.panel, ADDRESS_PANEL);
-    assert_int_equal(tune_weight_panel(&new), ADDRESS_PANEL);
+    assert_int_equal(c.b_tile, ADDRESS_COLUMNS);
+    assert_int_equal(tune_weight_tile(&new), ADDRESS_COLUMNS);
     new.device_address = false;
     assert_int_equal(tune_choose(&new, &large).kernel, KERNEL_matmul_texel);
     new = mesa(26);
@@ -47,12 +47,12 @@ static void cpu_takes_packed(void **state)
     assert_true(tune_choose(&old, &p).pack_a);
 
     p.m = 1; /* one row reads B once: packing would double that */
-    assert_int_equal(tune_choose(&old, &p).panel, 0);
+    assert_int_equal(tune_choose(&old, &p).b_tile, 0);
     assert_int_equal(tune_choose(&old, &p).kernel, KERNEL_matmul_lane8);
-    p.panel = TEXEL_PANEL; /* weights are packed already */
+    p.b_tile = TEXEL_COLUMNS; /* weights are packed already */
     assert_int_equal(tune_choose(&old, &p).kernel, KERNEL_matmul_texel);
     assert_int_equal(tune_choose(&old, &p).rows, 1);
-    assert_int_equal(tune_weight_panel(&discrete), 0);
+    assert_int_equal(tune_weight_tile(&discrete), 0);
 }
 
 static void cpu_takes_lanes(void **state)
@@ -65,7 +65,7 @@ static void cpu_takes_lanes(void **state)
     assert_int_equal(c.lanes, 8);
     assert_int_equal(c.rows, LANE_ROWS);
     assert_int_equal(c.columns, 8 * LANE_COLUMNS);
-    assert_int_equal(tune_weight_panel(&caps), 0);
+    assert_int_equal(tune_weight_tile(&caps), 0);
     assert_true(tune_transposes_weights(&caps));
     struct matmul_problem few = large;
     for (few.m = 1; few.m <= LANE_ROWS; few.m *= 2) /* no lane works on rows that are not there */

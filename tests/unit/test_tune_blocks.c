@@ -29,7 +29,7 @@ static void quantised(void **state)
     for (p.m = 1; p.m < 4096; p.m *= 3) {
         const struct matmul_choice c = tune_choose(&cpu, &p);
         assert_int_equal(c.kernel, KERNEL_matmul_bytes);
-        assert_int_equal(c.panel, 0);
+        assert_int_equal(c.b_tile, 0);
         assert_in_range(c.rows, 1, BLOCK_ROWS);
         assert_true(c.pack_a);
         assert_int_equal(c.b_vec, p.m <= 2 ? 4 : 2); /* of 32 k in an iteration */

@@ -42,7 +42,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_non_null(c.reason);
     assert_true(c.reason[0]);
     assert_true(c.rows > 0 && c.columns > 0);
-    assert_true(c.panel || !p->panel); /* packed B is for the kernels that read it */
+    assert_true(c.b_tile || !p->b_tile); /* packed B is for the kernels that read it */
     if (c.size.m) {
         uint32_t subs = c.subs_m * c.subs_n;
         uint32_t shared = (c.rows + c.columns) * (c.depth + 8) * 2 + subs * c.size.m * c.size.n * 4;
@@ -66,7 +66,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_true(c.rows <= 4 * FEW_PITCH(c.chunks)); /* sums of blocks take the place of B */
         assert_int_equal(blocks * c.columns, c.lanes);
         assert_int_equal(MATMUL_BLOCK % (16 / (p->b_type == VKA_F32 ? 4 : 2) * c.chunks), 0);
-        assert_true(p->b_chunks && !c.panel);
+        assert_true(p->b_chunks && !c.b_tile);
         return;
     }
     if (c.kernel == KERNEL_matmul_tile) {
@@ -76,21 +76,21 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_true(c.tile_m > 0 && c.tile_n > 0);
         assert_int_equal(c.rows, c.side * c.tile_m);
         assert_int_equal(c.columns, c.side * c.tile_n);
-        assert_true(!c.panel && !c.pack_a);
+        assert_true(!c.b_tile && !c.pack_a);
         return;
     }
     if (c.kernel == KERNEL_matmul_address || c.kernel == KERNEL_matmul_texel) {
         assert_int_equal(has->subgroup_size, 8);
-        assert_int_equal(c.columns, c.panel);
-        assert_int_equal(c.panel % COPY_RUN, 0);
-        assert_int_equal(c.panel, tune_weight_panel(caps));
+        assert_int_equal(c.columns, c.b_tile);
+        assert_int_equal(c.b_tile % COPY_RUN, 0);
+        assert_int_equal(c.b_tile, tune_weight_tile(caps));
         assert_true(c.pack_a || p->a_plain);
         assert_in_range(c.rows, 1, c.kernel == KERNEL_matmul_address ? ADDRESS_ROWS : TEXEL_ROWS);
         assert_true(c.rows < 2 * p->m);
         return;
     }
     assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8);
-    assert_true(!c.panel && !c.pack_a);
+    assert_true(!c.b_tile && !c.pack_a);
     assert_int_equal(c.lanes, has->subgroup_size); /* one workgroup is one full subgroup */
     assert_true(is_power_of_two(c.lanes));
     assert_in_range(c.lanes, c.kernel == KERNEL_matmul_lane4 ? 4 : 8, has->max_workgroup);
@@ -126,7 +126,7 @@ static void invariants(void **state)
             struct caps caps = vary(&devices[d]);
             struct matmul_problem p = any_problem();
             check_matmul(&caps, &p);
-            p.panel = tune_weight_panel(&caps); /* a layer's weights */
+            p.b_tile = tune_weight_tile(&caps); /* a layer's weights */
             check_matmul(&caps, &p);
             check_softmax(&caps, any_size(20));
         }

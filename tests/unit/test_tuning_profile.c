@@ -118,7 +118,7 @@ static void cannot_choose_what_is_missing(void **state)
     tuning_profile_free(&profile);
     read_lines("kernel matmul/* matmul_tile 0\n", &caps, &profile);
     struct matmul_problem packed = product;
-    packed.panel = TEXEL_PANEL; /* which the tile kernel cannot read */
+    packed.b_tile = TEXEL_COLUMNS; /* which the tile kernel cannot read */
     caps.max_texels = 1 << 27;
     choose_matmul(&caps, &packed, &c);
     assert_int_equal(c.kernel, KERNEL_matmul_texel);

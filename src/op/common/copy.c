@@ -1,4 +1,4 @@
-/* Copies between strided tensors, and to the panels of packed B. */
+/* Copies between strided tensors, and to the tiles of packed B. */
 #include "op/common/copy.h"
 #include "params/params.h"
 #include "plan/cut.h"
@@ -9,8 +9,8 @@
 struct copy {
     const char *name;
     struct vka_tensor from; /* of rank 4 */
-    struct vka_tensor to; /* same shape; with panels [size[0]][size[1]][panels][size[3] * panel] */
-    uint32_t panel;       /* 0: none */
+    struct vka_tensor to;   /* same shape; with tiles [size[0]][size[1]][tiles][size[3] * tile] */
+    uint32_t tile;          /* 0: none */
 };
 
 static struct work work_of(const uint32_t size[4])
@@ -24,7 +24,7 @@ static void make_pass(const struct vka_plan *plan, const struct copy *copy, stru
 {
     const uint32_t *size = copy->from.shape.size;
     const uint64_t *f = copy->from.shape.stride, *t = copy->to.shape.stride;
-    bool plain = !copy->panel;
+    bool plain = !copy->tile;
     struct copy_params p = {
         .shape0 = size[0],
         .shape1 = size[1],
@@ -37,12 +37,12 @@ static void make_pass(const struct vka_plan *plan, const struct copy *copy, stru
         .to0 = (uint32_t)t[0],
         .to1 = (uint32_t)t[1],
         .to2 = plain ? (uint32_t)t[2] : 1,
-        .to3 = plain ? (uint32_t)t[3] : copy->panel,
-        .panel = plain ? UINT32_MAX : copy->panel,
-        .to_panel = plain ? 0 : (uint32_t)t[2],
+        .to3 = plain ? (uint32_t)t[3] : copy->tile,
+        .tile = plain ? UINT32_MAX : copy->tile,
+        .to_tile = plain ? 0 : (uint32_t)t[2],
     };
     pass->name = copy->name;
-    pass->reason = plain ? "strided copy" : "panels for the matrix product";
+    pass->reason = plain ? "strided copy" : "tiles for the matrix product";
     pass->key = (struct pipeline_key){.kernel = KERNEL_copy, .n_spec = COPY_SPECS};
     pass->key.spec[COPY_FROM_TYPE] = copy->from.dtype;
     pass->key.spec[COPY_TO_TYPE] = copy->to.dtype;
@@ -61,11 +61,11 @@ static struct copy copy_slice(const struct copy *copy, const struct slice *slice
 {
     struct copy sliced = *copy;
     struct slice to = *slice;
-    if (copy->panel) {
-        to.first[2] /= copy->panel;
-        to.size[2] = divide_up(to.size[2], copy->panel);
-        to.first[3] *= copy->panel;
-        to.size[3] *= copy->panel;
+    if (copy->tile) {
+        to.first[2] /= copy->tile;
+        to.size[2] = divide_up(to.size[2], copy->tile);
+        to.first[3] *= copy->tile;
+        to.size[3] *= copy->tile;
     }
     sliced.from = tensor_slice(&copy->from, slice);
     sliced.to = tensor_slice(&copy->to, &to);
@@ -73,7 +73,7 @@ static struct copy copy_slice(const struct copy *copy, const struct slice *slice
 }
 
 /* Halves the axis along which an operand reaches furthest that no binding can hold; add_slice cuts
- * what goes into one panel. */
+ * what goes into one tile. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct copy copy = copy_slice(cut->job, slice);
@@ -85,7 +85,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     if (plan_pass_has_room(plan, &pass))
         return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS
                                                         : cut_first_axis(slice, cut->unit);
-    if (copy.panel && slice->size[2] <= copy.panel)
+    if (copy.tile && slice->size[2] <= copy.tile)
         return CUT_FITS;
     for (int i = 0; i < 8; i++) {
         const struct vka_tensor *x = operand[i / 4];
@@ -102,20 +102,20 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
 static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy,
                                calibrate_add *probe);
 
-/* A copy into one panel that does not fit is a plain one, which can be cut anywhere. */
+/* A copy into one tile that does not fit is a plain one, which can be cut anywhere. */
 static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     struct copy sliced = copy_slice(job, slice);
     struct shape *to = &sliced.to.shape;
     struct pass pass = {0};
     make_pass(plan, &sliced, &pass);
-    if (!sliced.panel || plan_pass_has_room(plan, &pass))
+    if (!sliced.tile || plan_pass_has_room(plan, &pass))
         return plan_add_pass(plan, &pass);
     to->size[2] = sliced.from.shape.size[2];
     to->size[3] = sliced.from.shape.size[3];
     to->stride[2] = 1;
-    to->stride[3] = sliced.panel;
-    sliced.panel = 0;
+    to->stride[3] = sliced.tile;
+    sliced.tile = 0;
     return add_cut(plan, &sliced, NULL);
 }
 
@@ -130,7 +130,7 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     ENSURE(plan_scratch(plan, probe.to.dtype, size, &probe.to));
     probe.to.shape.stride[2] = 1;
     probe.to.shape.stride[3] = COPY_RUN;
-    probe.panel = 0;
+    probe.tile = 0;
     make_pass(plan, &probe, &pass);
     return plan_add_pass(plan, &pass);
 }
@@ -144,11 +144,11 @@ enum vka_status plan_probe_moves(struct vka_plan *plan, const void *problem, uin
 
 static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy, calibrate_add *probe)
 {
-    uint32_t panel = copy->panel ? copy->panel : 1;
+    uint32_t tile = copy->tile ? copy->tile : 1;
     const struct cut cut = {
         .job = copy,
-        .unit = {1, 1, copy->panel ? panel : COPY_RUN, COPY_LANES},
-        .least = {1, 1, panel, 1},
+        .unit = {1, 1, copy->tile ? tile : COPY_RUN, COPY_LANES},
+        .least = {1, 1, tile, 1},
         .kernel = KERNEL_copy,
         .whole = work_of(copy->from.shape.size),
         .probe = probe,
@@ -170,9 +170,9 @@ enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct 
     return add_all(plan, &(struct copy){name, *from, *to, 0});
 }
 
-enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
-                                    const struct vka_tensor *from, const struct vka_tensor *to,
-                                    uint32_t panel)
+enum vka_status plan_copy_to_tiles(struct vka_plan *plan, const char *name,
+                                   const struct vka_tensor *from, const struct vka_tensor *to,
+                                   uint32_t tile)
 {
-    return add_all(plan, &(struct copy){name, *from, *to, panel});
+    return add_all(plan, &(struct copy){name, *from, *to, tile});
 }

@@ -17,13 +17,13 @@ static enum vka_status copy_maps(struct vka_plan *plan, const struct weights *w,
                                  const struct linear_map *maps, const struct vka_tensor *packed)
 {
     for (uint32_t p = 0; p < w->n_map; p++) {
-        const uint32_t unit = w->panel ? w->panel : 1;
+        const uint32_t unit = w->b_tile ? w->b_tile : 1;
         const struct vka_tensor from = tensor_rank4(maps[p].weight);
         const struct vka_tensor view =
             tensor_slice_along(packed, 0, w->first[p] / unit, divide_up(w->out[p], unit));
         const struct vka_tensor to = tensor_rank4(&view);
-        ENSURE(w->panel ? plan_copy_to_panels(plan, "pack weight", &from, &to, w->panel)
-                        : plan_copy(plan, "pack weight", &from, &to));
+        ENSURE(w->b_tile ? plan_copy_to_tiles(plan, "pack weight", &from, &to, w->b_tile)
+                         : plan_copy(plan, "pack weight", &from, &to));
     }
     return VKA_OK;
 }
@@ -34,7 +34,7 @@ static enum vka_status pack_weight(struct vka_plan *plan, enum vka_dtype dtype,
     struct vka_tensor scratch;
     bool transposed;
     ENSURE(weights_shape(plan->device, dtype, in, w, &transposed));
-    if (!w->panel && !transposed && w->n_map == 1 && shape_is_dense(&maps[0].weight->shape)) {
+    if (!w->b_tile && !transposed && w->n_map == 1 && shape_is_dense(&maps[0].weight->shape)) {
         w->weight = *maps[0].weight;
         return VKA_OK;
     }
@@ -90,19 +90,19 @@ enum vka_status weights_rows(struct vka_plan *plan, const struct weights *w, uin
                              uint32_t in, struct vka_tensor *weight)
 {
     struct vka_tensor rows;
-    if (!w->panel) {
+    if (!w->b_tile) {
         *weight = tensor_slice_along(&w->weight, 0, w->first[map], w->out[map]);
         return VKA_OK;
     }
-    /* Element [i] of row [r] of panel [n] is number (n * in + i) * panel + r. */
-    const uint32_t n_panel = divide_up(w->out[map], w->panel);
-    struct vka_tensor from = tensor_slice_along(&w->weight, 0, w->first[map] / w->panel, n_panel);
-    const struct shape panels = {.rank = 4,
-                                 .size = {1, n_panel, w->panel, in},
-                                 .stride = {0, (uint64_t)in * w->panel, 1, w->panel},
-                                 .offset = from.shape.offset};
-    from.shape = panels;
-    ENSURE(plan_scratch(plan, from.dtype, panels.size, &rows));
+    /* Element [i] of row [r] of tile [n] is number (n * in + i) * tile + r. */
+    const uint32_t n_tile = divide_up(w->out[map], w->b_tile);
+    struct vka_tensor from = tensor_slice_along(&w->weight, 0, w->first[map] / w->b_tile, n_tile);
+    const struct shape tiles = {.rank = 4,
+                                .size = {1, n_tile, w->b_tile, in},
+                                .stride = {0, (uint64_t)in * w->b_tile, 1, w->b_tile},
+                                .offset = from.shape.offset};
+    from.shape = tiles;
+    ENSURE(plan_scratch(plan, from.dtype, tiles.size, &rows));
     ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
     struct shape shape;
     shape_dense(2, (const uint32_t[]){w->out[map], in}, &shape);

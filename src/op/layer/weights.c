@@ -22,8 +22,8 @@ fail:
 static uint64_t place(const struct weights *w, bool transposed, uint64_t pitch, uint64_t in,
                       uint64_t o, uint64_t i)
 {
-    if (w->panel)
-        return o / w->panel * w->panel * in + i * w->panel + o % w->panel;
+    if (w->b_tile)
+        return o / w->b_tile * w->b_tile * in + i * w->b_tile + o % w->b_tile;
     return transposed ? i * pitch + o : o * pitch + i;
 }
 
@@ -37,7 +37,7 @@ static void arrange(const struct weights *w, enum vka_dtype dtype, bool transpos
             for (uint64_t i = 0; i < in; i++) {
                 uint64_t to = place(w, transposed, pitch, in, w->first[p] + o, i);
                 const char *from = maps[p].host->weight;
-                if (w->panel)
+                if (w->b_tile)
                     ((float *)data)[to] = dtype_to_float(from, o * in + i, dtype);
                 else
                     memcpy((char *)data + to * size, from + (o * in + i) * size, size);
@@ -48,15 +48,15 @@ enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, u
                               struct weights *w, bool *transposed)
 {
     uint64_t rows = w->rows, pitch = in;
-    *transposed = !w->panel && tune_transposes_weights(&device->caps);
-    if (w->panel) {
-        rows = w->rows / w->panel;
-        pitch = (uint64_t)in * w->panel;
+    *transposed = !w->b_tile && tune_transposes_weights(&device->caps);
+    if (w->b_tile) {
+        rows = w->rows / w->b_tile;
+        pitch = (uint64_t)in * w->b_tile;
     } else if (*transposed) {
         rows = in;
         pitch = (w->rows + 3ull) / 4 * 4;
     }
-    w->weight.dtype = w->panel ? VKA_F32 : dtype;
+    w->weight.dtype = w->b_tile ? VKA_F32 : dtype;
     if (pitch > UINT32_MAX ||
         !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
         return log_error(&device->log, VKA_UNSUPPORTED,
@@ -160,10 +160,10 @@ fail:
     return status;
 }
 
-static struct kernel_set choose_packed(const struct caps *caps, void *panel)
+static struct kernel_set choose_packed(const struct caps *caps, void *tile)
 {
     enum kernel kernel = tune_packed_kernel(caps);
-    *(uint32_t *)panel = tune_weight_panel(caps);
+    *(uint32_t *)tile = tune_weight_tile(caps);
     return kernel == KERNEL_COUNT ? NO_KERNELS : KERNEL_SET(kernel);
 }
 
@@ -174,8 +174,8 @@ enum vka_status weights_lay_out(struct vka_device *device, const struct linear_m
     uint64_t out = 0;
     *w = (struct weights){.n_map = n_map};
     if (!dtype_is_block(stored))
-        ENSURE(device_settle(device, choose_packed, &w->panel)); /* a panel is for one kernel */
-    uint32_t unit = w->panel ? w->panel : n_map > 1 ? 4 : 1;     /* maps start at whole vec4 */
+        ENSURE(device_settle(device, choose_packed, &w->b_tile)); /* a tile is for one kernel */
+    uint32_t unit = w->b_tile ? w->b_tile : n_map > 1 ? 4 : 1;    /* maps start at whole vec4 */
     for (uint32_t p = 0; p < n_map; p++) {
         w->first[p] = (uint32_t)out;
         w->out[p] = maps[p].out;
@@ -218,7 +218,7 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
                               uint32_t first, uint32_t last, const struct vka_tensor *input,
                               bool integers, const struct vka_tensor *output)
 {
-    uint32_t width = weights_width(w, first, last), unit = w->panel ? w->panel : 1;
+    uint32_t width = weights_width(w, first, last), unit = w->b_tile ? w->b_tile : 1;
     struct vka_tensor weight =
         tensor_slice_along(&w->weight, 0, w->first[first] / unit, divide_up(width, unit));
     struct vka_tensor bias = w->bias;
@@ -227,7 +227,7 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
     return plan_linear(plan, &(struct linear){.name = name,
                                               .input = input,
                                               .weight = &weight,
-                                              .panel = w->panel,
+                                              .b_tile = w->b_tile,
                                               .bias = bias.storage ? &bias : NULL,
                                               .integers = integers,
                                               .output = output});

@@ -17,7 +17,7 @@ struct linear_map {
 struct weights {
     struct vka_tensor weight; /* [out][in] or packed, storage NULL where absent */
     struct vka_tensor bias;   /* [out], storage NULL if absent */
-    uint32_t panel;           /* 0: not packed; see matmul_op */
+    uint32_t b_tile;          /* 0: not packed; see matmul_op */
     uint32_t n_map, rows;     /* rows of all maps and of the padding between them */
     uint32_t first[MAX_LINEAR_MAPS], out[MAX_LINEAR_MAPS]; /* rows of each map */
 };
@@ -31,7 +31,7 @@ enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
 enum vka_status weights_lay_out(struct vka_device *device, const struct linear_map *maps,
                                 uint32_t n_map, enum vka_dtype stored, struct weights *weights);
 
-/* Gives the weight of a layout its type and its dense shape, [rows][in], [panels][in * panel] or
+/* Gives the weight of a layout its type and its dense shape, [rows][in], [tiles][in * tile] or
  * *transposed: [in][pitch]. */
 enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, uint32_t in,
                               struct weights *weights, bool *transposed);

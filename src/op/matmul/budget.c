@@ -56,9 +56,9 @@ static enum vka_status make_b(struct vka_plan *plan, const struct matmul_op *op,
     bool along_n = op->b.shape.stride[2] == 1 && op->b.shape.size[2] > 1 && !quantised;
     uint32_t rows = along_n ? k : n, unit = quantised ? MOST_BLOCK_VALUES : 8;
     uint32_t columns = divide_up(along_n ? n : k, unit) * unit;
-    if (op->panel)
+    if (op->b_tile)
         return plan_scratch(plan, op->b.dtype,
-                            (const uint32_t[]){1, 1, divide_up(n, op->panel), k * op->panel}, b);
+                            (const uint32_t[]){1, 1, divide_up(n, op->b_tile), k * op->b_tile}, b);
     TRY(plan_scratch(plan, op->b.dtype, (const uint32_t[]){1, 1, rows, columns}, b));
     b->shape.size[2] = n;
     b->shape.size[3] = k;

@@ -63,10 +63,10 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     uint32_t n_block;
     matmul_grid(caps, op, choice, groups, &n_block);
     bool a = too_large(plan, &op->a, input, scratch);
-    bool as_it_is = op->panel || dtype_is_quantised(op->b.dtype);
+    bool as_it_is = op->b_tile || dtype_is_quantised(op->b.dtype);
     bool b = plan_range(plan, &op->b) > input && (as_it_is || rows_bytes(&op->b) > scratch);
     bool c = too_large(plan, &op->c, limit, scratch);
-    uint32_t rows = choice->panel ? 2 : 1, columns = choice->panel ? 1 : 0; /* axes of the grid */
+    uint32_t rows = choice->b_tile ? 2 : 1, columns = choice->b_tile ? 1 : 0; /* axes of the grid */
     if (a || b || c || groups[2] > caps->max_groups[2]) {
         if (size[0] > 1)
             return 0;
@@ -91,7 +91,7 @@ static struct matmul_op op_slice(const struct matmul_op *op, const struct slice 
                                  struct columns *columns)
 {
     struct matmul_op sliced = *op;
-    uint32_t unit = op->panel ? op->panel : 1;
+    uint32_t unit = op->b_tile ? op->b_tile : 1;
     const uint32_t *first = c->first, *size = c->size;
     const struct slice a = {{first[0], first[1], first[2], 0},
                             {size[0], size[1], size[2], op->a.shape.size[3]}};
@@ -117,7 +117,7 @@ static struct matmul_op op_slice(const struct matmul_op *op, const struct slice 
 struct matmul_op matmul_slice_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
 {
     struct matmul_op sliced = *op;
-    uint32_t unit = op->panel ? op->panel : 1;
+    uint32_t unit = op->b_tile ? op->b_tile : 1;
     sliced.a = tensor_slice_along(&op->a, 3, first, count);
     sliced.b = tensor_slice_along(&op->b, 3, first * unit, count * unit);
     return sliced;
@@ -266,7 +266,7 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
         choice.a_vec &= !a;
         choice.b_vec = b ? 0 : choice.b_vec;
     }
-    b = b && !op.panel && !dtype_is_quantised(op.b.dtype);
+    b = b && !op.b_tile && !dtype_is_quantised(op.b.dtype);
     if (b)
         TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
     if (a)
@@ -329,36 +329,36 @@ fail:
     return status;
 }
 
-static enum vka_status pack_panels(struct vka_plan *plan, struct matmul_op *op, uint32_t panel)
+static enum vka_status pack_tiles(struct vka_plan *plan, struct matmul_op *op, uint32_t tile)
 {
     enum vka_status status = VKA_OK;
     uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
     struct vka_tensor packed, from = op->b;
     outer_of(&op->b, outer);
     TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){outer[0], outer[1], divide_up(n, panel), k * panel},
+                     (const uint32_t[]){outer[0], outer[1], divide_up(n, tile), k * tile},
                      &packed));
     from.shape.size[0] = outer[0];
     from.shape.size[1] = outer[1];
-    TRY(plan_copy_to_panels(plan, "pack", &from, &packed, panel));
+    TRY(plan_copy_to_tiles(plan, "pack", &from, &packed, tile));
     replace_b(op, &packed);
-    op->panel = panel;
+    op->b_tile = tile;
 fail:
     return status;
 }
 
 static const struct matmul_way with_a = {judge_a, add_with_a, NULL};
 
-/* As much of B as an allocation holds in panels, where the kernel wants that. */
+/* As much of B as an allocation holds in tiles, where the kernel wants that. */
 static int judge_b(const struct vka_plan *plan, const struct matmul_op *op,
                    const struct matmul_choice *choice)
 {
     uint32_t outer[2], n = op->b.shape.size[2];
-    uint64_t row = (uint64_t)op->b.shape.size[3] * choice->panel;
-    if (!choice->panel || op->panel)
+    uint64_t row = (uint64_t)op->b.shape.size[3] * choice->b_tile;
+    if (!choice->b_tile || op->b_tile)
         return CUT_FITS;
     outer_of(&op->b, outer);
-    uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->panel) * row * 4;
+    uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->b_tile) * row * 4;
     if (bytes <= plan->caps.properties.max_allocation && row <= UINT32_MAX)
         return CUT_FITS;
     return outer[0] > 1          ? 0
@@ -372,9 +372,9 @@ static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op 
 {
     enum vka_status status = VKA_OK;
     struct matmul_op packed = *op;
-    if (!choice->panel || op->panel)
+    if (!choice->b_tile || op->b_tile)
         return matmul_cut(plan, op, choice, &with_a);
-    TRY(pack_panels(plan, &packed, choice->panel));
+    TRY(pack_tiles(plan, &packed, choice->b_tile));
     TRY(matmul_cut(plan, &packed, choice, &with_a));
     plan_scratch_free(plan, &packed.b);
 fail:

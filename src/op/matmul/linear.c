@@ -29,7 +29,7 @@ enum vka_status plan_linear(struct vka_plan *plan, const struct linear *linear)
         .name = linear->name,
         .a = tensor_rank4(linear->input),
         .b = tensor_rank4(linear->weight),
-        .panel = linear->panel,
+        .b_tile = linear->b_tile,
         .scale = linear->scale,
         .c = tensor_rank4(linear->output),
         .bias = linear->bias,

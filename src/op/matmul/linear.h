@@ -8,7 +8,7 @@
 struct linear {
     const char *name;
     const struct vka_tensor *input, *weight;
-    uint32_t panel;                        /* of the weight, see matmul_op */
+    uint32_t b_tile;                       /* of the weight, see matmul_op */
     const struct vka_tensor *scale, *bias; /* NULL: none */
     bool relu, accumulate, integers;       /* see matmul_op */
     const struct vka_tensor *output;

@@ -165,17 +165,17 @@ static int judge(const struct vka_plan *plan, const struct matmul_op *op,
  * refused a pipeline of it or it was switched off since: with their rows [n][k] in scratch. */
 static enum vka_status add_unpacked(struct vka_plan *plan, const struct matmul_op *op)
 {
-    const uint32_t panel = op->panel, n_panel = op->b.shape.size[2], k = op->a.shape.size[3];
+    const uint32_t tile = op->b_tile, n_tile = op->b.shape.size[2], k = op->a.shape.size[3];
     struct vka_tensor from = op->b, rows;
     struct matmul_op plain = *op;
-    /* Element [i] of row [r] of panel [n] is number (n * k + i) * panel + r. */
+    /* Element [i] of row [r] of tile [n] is number (n * k + i) * tile + r. */
     from.shape = (struct shape){.rank = 4,
-                                .size = {1, n_panel, panel, k},
-                                .stride = {0, op->b.shape.stride[2], 1, panel},
+                                .size = {1, n_tile, tile, k},
+                                .stride = {0, op->b.shape.stride[2], 1, tile},
                                 .offset = op->b.shape.offset};
     ENSURE(plan_scratch(plan, op->b.dtype, from.shape.size, &rows));
     ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
-    plain.panel = 0;
+    plain.b_tile = 0;
     plain.b.storage = rows.storage;
     plain.b.shape =
         (struct shape){.rank = 4,
@@ -193,7 +193,7 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
     struct matmul_choice choice;
     TRY(matmul_choose(plan, op, &choice));
     bool there = !kernel_missing(choice.kernel, &plan->caps);
-    if (there && op->panel && op->panel != choice.panel) {
+    if (there && op->b_tile && op->b_tile != choice.b_tile) {
         const struct shape *b = &op->b.shape; /* weights are shared by all batch elements */
         if ((b->size[0] == 1 || !b->stride[0]) && (b->size[1] == 1 || !b->stride[1]))
             return add_unpacked(plan, op);

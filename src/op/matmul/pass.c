@@ -84,8 +84,8 @@ static struct kernel_set choose(const struct caps *caps, void *given)
         .b_type = op->b.dtype,
         .a_plain = row && plan_is_ours(plan, &op->a),
         .a_vec = vec4_along(&op->a, 3),
-        .b_vec = !op->panel && b_vec4(&op->b),
-        .panel = op->panel,
+        .b_vec = !op->b_tile && b_vec4(&op->b),
+        .b_tile = op->b_tile,
         .a_chunks = has_chunks(&op->a),
         .b_chunks = has_chunks(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
@@ -218,7 +218,7 @@ void matmul_grid(const struct caps *caps, const struct matmul_op *op,
     groups[1] = tiles;
     groups[2] = (uint64_t)c[0] * c[1];
     *n_block = 1;
-    if (choice->panel) {
+    if (choice->b_tile) {
         uint32_t block = tiles_of_block(caps, c[2], op->a.shape.size[3], choice->rows);
         *n_block = divide_up(tiles, block);
         groups[1] = groups[0];

@@ -20,7 +20,7 @@ struct matmul_op {
     struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0; may be
                             quantised, with contiguous rows */
     const struct vka_tensor *scale; /* float32 [n], multiplies columns: of int8 B; NULL: none */
-    uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
+    uint32_t b_tile; /* not 0: b is packed, float32 [batch][n_head / group][tiles][k * b_tile] */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
     struct matmul_span span;

@@ -39,16 +39,16 @@ char *sweep_csv(const struct sweep *sweep)
     return os_memory_close(&memory) ? memory.text : NULL;
 }
 
-/* ---- The plot: two panels with logarithmic axes, time and rate against length ---------------- */
+/* ---- Two plots with logarithmic axes, time and rate against length ---------------- */
 
 #define WIDTH 980
 #define HEIGHT 470
-#define PANEL_WIDTH 330
-#define PANEL_TOP 96
-#define PANEL_HEIGHT 310
+#define PLOT_WIDTH 330
+#define PLOT_TOP 96
+#define PLOT_HEIGHT 310
 #define LABEL_GAP 17 /* the least pixels between the names at the ends of the lines */
 
-struct panel {
+struct plot {
     const char *title, *unit;
     double (*value)(const struct sweep_point *point);
     double left;       /* of the frame, pixels */
@@ -65,34 +65,34 @@ static double rate_of(const struct sweep_point *p)
     return p->gflops;
 }
 
-static double place_x(const struct panel *panel, double length)
+static double place_x(const struct plot *plot, double length)
 {
-    double share = (log10(length) - panel->x[0]) / (panel->x[1] - panel->x[0]);
-    return panel->left + share * PANEL_WIDTH;
+    double share = (log10(length) - plot->x[0]) / (plot->x[1] - plot->x[0]);
+    return plot->left + share * PLOT_WIDTH;
 }
 
-static double place_y(const struct panel *panel, double value)
+static double place_y(const struct plot *plot, double value)
 {
-    double share = (log10(value) - panel->y[0]) / (panel->y[1] - panel->y[0]);
-    return PANEL_TOP + (1 - share) * PANEL_HEIGHT;
+    double share = (log10(value) - plot->y[0]) / (plot->y[1] - plot->y[0]);
+    return PLOT_TOP + (1 - share) * PLOT_HEIGHT;
 }
 
 /* Sets the axes so that all points are inside: x from the first length to the last, y with a
  * margin. False if there are no points. */
-static bool fit_panel(const struct sweep *sweep, struct panel *panel)
+static bool fit_plot(const struct sweep *sweep, struct plot *plot)
 {
     double low = INFINITY, high = 0, last = 0;
     for (size_t i = 0; i < SWEEP_SERIES; i++)
         for (size_t j = 0; j < sweep->series[i].n; j++) {
             const struct sweep_point *p = &sweep->series[i].points[j];
-            low = fmin(low, panel->value(p));
-            high = fmax(high, panel->value(p));
+            low = fmin(low, plot->value(p));
+            high = fmax(high, plot->value(p));
             last = fmax(last, p->length);
         }
-    panel->x[0] = log10(sweep->from) - 0.05;
-    panel->x[1] = log10(last) + 0.05;
-    panel->y[0] = floor(log10(low) * 4 - 0.4) / 4;
-    panel->y[1] = ceil(log10(high) * 4 + 0.4) / 4;
+    plot->x[0] = log10(sweep->from) - 0.05;
+    plot->x[1] = log10(last) + 0.05;
+    plot->y[0] = floor(log10(low) * 4 - 0.4) / 4;
+    plot->y[1] = ceil(log10(high) * 4 + 0.4) / 4;
     return high > 0 && isfinite(low);
 }
 
@@ -130,64 +130,63 @@ static void put_value(FILE *out, double value, const char *unit)
         fprintf(out, time ? "%g ms" : "%g", value);
 }
 
-static void put_axes(FILE *out, const struct sweep *sweep, const struct panel *panel)
+static void put_axes(FILE *out, const struct sweep *sweep, const struct plot *plot)
 {
-    const double bottom = PANEL_TOP + PANEL_HEIGHT, right = panel->left + PANEL_WIDTH;
-    fprintf(out, "<text class=\"panel\" x=\"%.1f\" y=\"%d\">%s</text>\n", panel->left,
-            PANEL_TOP - 12, panel->title);
-    for (int decade = (int)floor(panel->y[0]); decade <= (int)ceil(panel->y[1]); decade++) {
+    const double bottom = PLOT_TOP + PLOT_HEIGHT, right = plot->left + PLOT_WIDTH;
+    fprintf(out, "<text class=\"plot\" x=\"%.1f\" y=\"%d\">%s</text>\n", plot->left, PLOT_TOP - 12,
+            plot->title);
+    for (int decade = (int)floor(plot->y[0]); decade <= (int)ceil(plot->y[1]); decade++) {
         for (int digit = 1; digit <= 5; digit = digit == 1 ? 2 : digit + 3) {
-            double value = digit * pow(10, decade), y = place_y(panel, value);
-            if (y < PANEL_TOP - 0.5 || y > bottom + 0.5)
+            double value = digit * pow(10, decade), y = place_y(plot, value);
+            if (y < PLOT_TOP - 0.5 || y > bottom + 0.5)
                 continue;
             fprintf(out,
                     "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/><text class=\"tick\" x=\"%.1f\" "
                     "y=\"%.1f\" text-anchor=\"end\">",
-                    digit == 1 ? "grid" : "grid fine", panel->left, y, right, panel->left - 8,
-                    y + 4);
-            put_value(out, value, panel->unit);
+                    digit == 1 ? "grid" : "grid fine", plot->left, y, right, plot->left - 8, y + 4);
+            put_value(out, value, plot->unit);
             fputs("</text>\n", out);
         }
     }
-    for (uint64_t length = sweep->from; log10((double)length) <= panel->x[1]; length *= 2) {
-        double x = place_x(panel, (double)length);
+    for (uint64_t length = sweep->from; log10((double)length) <= plot->x[1]; length *= 2) {
+        double x = place_x(plot, (double)length);
         fprintf(out,
                 "<path class=\"grid fine\" d=\"M%.1f %dV%.1f\"/><text class=\"tick\" x=\"%.1f\" "
                 "y=\"%.1f\" text-anchor=\"middle\">",
-                x, PANEL_TOP, bottom, x, bottom + 18);
+                x, PLOT_TOP, bottom, x, bottom + 18);
         put_length(out, (uint32_t)length);
         fputs("</text>\n", out);
     }
     fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">keys</text>\n",
-            panel->left + PANEL_WIDTH / 2.0, bottom + 40);
+            plot->left + PLOT_WIDTH / 2.0, bottom + 40);
 }
 
-static void put_line(FILE *out, const struct panel *panel, const struct sweep_series *s, size_t i)
+static void put_line(FILE *out, const struct plot *plot, const struct sweep_series *s, size_t i)
 {
     fprintf(out, "<polyline class=\"line s%zu\" points=\"", i);
     for (size_t j = 0; j < s->n; j++)
-        fprintf(out, "%s%.1f,%.1f", j ? " " : "", place_x(panel, s->points[j].length),
-                place_y(panel, panel->value(&s->points[j])));
+        fprintf(out, "%s%.1f,%.1f", j ? " " : "", place_x(plot, s->points[j].length),
+                place_y(plot, plot->value(&s->points[j])));
     fputs("\"/>\n", out);
     for (size_t j = 0; j < s->n; j++) {
         const struct sweep_point *p = &s->points[j];
         fprintf(out,
                 "<circle class=\"dot s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s, %" PRIu32
                 " keys: %.3f ms, %.2f GFLOP/s, %.2f GB/s</title></circle>\n",
-                i, place_x(panel, p->length), place_y(panel, panel->value(p)), s->name, p->length,
+                i, place_x(plot, p->length), place_y(plot, plot->value(p)), s->name, p->length,
                 p->times.median, p->gflops, p->gbps);
     }
 }
 
 /* Writes the names at the ends of the lines, from the top down, moved apart if they would touch. */
-static void put_names(FILE *out, const struct sweep *sweep, const struct panel *panel)
+static void put_names(FILE *out, const struct sweep *sweep, const struct plot *plot)
 {
     double y[SWEEP_SERIES], above = -INFINITY;
     bool done[SWEEP_SERIES] = {false};
     for (size_t i = 0; i < SWEEP_SERIES; i++) {
         const struct sweep_series *s = &sweep->series[i];
         done[i] = s->n == 0;
-        y[i] = s->n ? place_y(panel, panel->value(&s->points[s->n - 1])) : 0;
+        y[i] = s->n ? place_y(plot, plot->value(&s->points[s->n - 1])) : 0;
     }
     for (;;) {
         size_t next = SWEEP_SERIES;
@@ -199,8 +198,8 @@ static void put_names(FILE *out, const struct sweep *sweep, const struct panel *
         const struct sweep_series *s = &sweep->series[next];
         double at = fmax(y[next], above + LABEL_GAP);
         fprintf(out, "<text class=\"name n%zu\" x=\"%.1f\" y=\"%.1f\">%s", next,
-                place_x(panel, s->points[s->n - 1].length) + 10, at + 4, s->name);
-        if (s->n > 1 && panel->value == time_of)
+                place_x(plot, s->points[s->n - 1].length) + 10, at + 4, s->name);
+        if (s->n > 1 && plot->value == time_of)
             fprintf(out, "<tspan class=\"fit\"> n<tspan dy=\"-4\">%.2f</tspan></tspan>",
                     s->exponent);
         fputs("</text>\n", out);
@@ -211,7 +210,7 @@ static void put_names(FILE *out, const struct sweep *sweep, const struct panel *
 
 static const char style[] =
     "text{font:13px system-ui,sans-serif;fill:#1d2430}\n"
-    ".back{fill:#fff}.title{font-size:18px;font-weight:600}.panel{font-weight:600}\n"
+    ".back{fill:#fff}.title{font-size:18px;font-weight:600}.plot{font-weight:600}\n"
     ".sub,.tick{fill:#5b6472}.tick{font-size:11px}.fit{font-weight:400;font-size:11px}\n"
     ".grid{stroke:#c9ced6;fill:none}.fine{stroke:#e8ebef}.line{fill:none;stroke-width:2}\n"
     ".dot{stroke:#fff;stroke-width:1.5}.name{font-weight:600}\n"
@@ -244,7 +243,7 @@ static void put_head(FILE *out, const struct sweep *sweep)
 
 char *sweep_svg(const struct sweep *sweep)
 {
-    struct panel panels[] = {
+    struct plot plots[] = {
         {"median time of a run", "ms", time_of, 72, {0}, {0}},
         {"GFLOP/s", "GFLOP/s", rate_of, 560, {0}, {0}},
     };
@@ -253,13 +252,13 @@ char *sweep_svg(const struct sweep *sweep)
         return NULL;
     FILE *out = memory.stream;
     put_head(out, sweep);
-    for (size_t i = 0; i < sizeof panels / sizeof panels[0]; i++) {
-        if (!fit_panel(sweep, &panels[i]))
+    for (size_t i = 0; i < sizeof plots / sizeof plots[0]; i++) {
+        if (!fit_plot(sweep, &plots[i]))
             continue;
-        put_axes(out, sweep, &panels[i]);
+        put_axes(out, sweep, &plots[i]);
         for (size_t j = 0; j < SWEEP_SERIES; j++)
-            put_line(out, &panels[i], &sweep->series[j], j);
-        put_names(out, sweep, &panels[i]);
+            put_line(out, &plots[i], &sweep->series[j], j);
+        put_names(out, sweep, &plots[i]);
     }
     fputs("</svg>\n", out);
     return os_memory_close(&memory) ? memory.text : NULL;
