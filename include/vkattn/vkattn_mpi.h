@@ -66,7 +66,7 @@ extern "C" {
 #endif
 
 struct vka_mpi;       /* a communicator and this rank's device */
-struct vka_mpi_layer; /* this rank's part of the weights of a layer */
+struct vka_mpi_layer; /* this rank's slice of the weights of a layer */
 struct vka_mpi_plan;  /* one operation over all ranks, recorded once, run many times */
 
 enum vka_mpi_split { VKA_MPI_HEADS = 0, VKA_MPI_BATCH, VKA_MPI_SEQUENCE, VKA_MPI_SPLIT_COUNT };
@@ -131,12 +131,12 @@ VKA_API void vka_mpi_positions(uint32_t n, int size, int rank, struct vka_mpi_ra
 
 struct vka_mpi_layer_info {
     size_t struct_size;
-    enum vka_mpi_split split; /* HEADS: each rank has a part of the weights; BATCH: each has all */
+    enum vka_mpi_split split; /* HEADS: each rank has a slice of the weights; BATCH: each has all */
     /* HEADS: the number of rounds that a rank's heads are computed in; one is sent while the
      * next is computed. 0: two if every rank has two key heads, else one. With a cache it must be
      * 1. */
     uint32_t rounds;
-    /* The whole layer. Only this rank's part of the arrays is read, so they may lie in a mapped
+    /* The whole layer. Only this rank's slice of the arrays is read, so they may lie in a mapped
      * file; they may be unaligned. struct_size need not be filled in. keep_weights is UNSUPPORTED
      * for HEADS with an output projection, and so are weights in tensors. */
     struct vka_layer_info layer;

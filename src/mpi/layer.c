@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Checks the whole layer, before a rank's part is made. */
+/* Checks the whole layer, before a rank's slice is made. */
 static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
                              const struct vka_layer_info *info)
 {
@@ -66,7 +66,7 @@ static const void *heads_of(const void *all, const struct vka_layer_info *info, 
 
 /* Makes the projections of some heads, as a layer whose output is their contexts. */
 static enum vka_status create_round(struct vka_mpi_layer *layer, const struct vka_layer_info *whole,
-                                    const struct share *share, struct vka_layer **round)
+                                    const struct head_ranges *heads, struct vka_layer **round)
 {
     struct log *log = &layer->mpi->log;
     enum vka_status status = VKA_OK;
@@ -76,9 +76,9 @@ static enum vka_status create_round(struct vka_mpi_layer *layer, const struct vk
         uint32_t n_head, dim, width;
         struct vka_mpi_range heads;
     } rows[3] = {
-        {&whole->query, whole->n_head, whole->head_dim, whole->query_dim, share->query},
-        {&whole->key, whole->n_kv_head, whole->head_dim, whole->key_dim, share->key},
-        {&whole->value, whole->n_kv_head, whole->value_dim, whole->value_input_dim, share->key},
+        {&whole->query, whole->n_head, whole->head_dim, whole->query_dim, heads->query},
+        {&whole->key, whole->n_kv_head, whole->head_dim, whole->key_dim, heads->key},
+        {&whole->value, whole->n_kv_head, whole->value_dim, whole->value_input_dim, heads->key},
     };
     struct vka_layer_info info = *whole;
     struct vka_linear_weights *to[3] = {&info.query, &info.key, &info.value};
@@ -91,8 +91,8 @@ static enum vka_status create_round(struct vka_mpi_layer *layer, const struct vk
         CHECK_ALLOC(to[i]->weight);
         CHECK_ALLOC(to[i]->bias || !rows[i].from->bias ? to[i] : NULL);
     }
-    info.n_head = share->query.count;
-    info.n_kv_head = share->key.count;
+    info.n_head = heads->query.count;
+    info.n_kv_head = heads->key.count;
     info.output = (struct vka_linear_weights){NULL, NULL};
     info.output_dim = 0;
     TRY(comm_device_error(layer->mpi, vka_layer_create(layer->mpi->device, &info, round)));
@@ -113,7 +113,7 @@ static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from
     bool turn = vka_device_properties(mpi->device)->type == VKA_DEVICE_CPU;
     uint32_t shape[2] = {turn ? in : out, turn ? (out + 3) / 4 * 4 : in};
     size_t size = vka_dtype_size(layer->info.dtype), bytes = (size_t)shape[0] * shape[1] * size;
-    struct vka_tensor *tensor = NULL, *part = NULL;
+    struct vka_tensor *tensor = NULL, *view = NULL;
     char *turned = NULL;
     TRY_DEVICE(vka_tensor_create(mpi->device, layer->info.dtype, 2, shape, &tensor));
     if (!turn) {
@@ -127,11 +127,11 @@ static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from
         for (size_t i = 0; i < in; i++)
             memcpy(turned + (i * shape[1] + o) * size, from + (o * in + i) * size, size);
     TRY_DEVICE(vka_tensor_write(tensor, turned, bytes));
-    TRY_DEVICE(vka_tensor_slice(tensor, 1, 0, out, &part));
-    TRY_DEVICE(vka_tensor_permute(part, (const uint32_t[]){1, 0}, &layer->weight));
+    TRY_DEVICE(vka_tensor_slice(tensor, 1, 0, out, &view));
+    TRY_DEVICE(vka_tensor_permute(view, (const uint32_t[]){1, 0}, &layer->weight));
 fail:
     free(turned);
-    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&view);
     vka_tensor_destroy(&tensor);
     return status;
 }
@@ -156,7 +156,7 @@ static enum vka_status upload_output(struct vka_mpi_layer *layer,
     return VKA_OK;
 }
 
-/* The part without communication; *out is to be destroyed even on failure. */
+/* The slice without communication; *out is to be destroyed even on failure. */
 static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
                               const struct vka_layer_info *whole, struct vka_mpi_layer **out)
 {
@@ -180,16 +180,16 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
         return VKA_OK;
     }
     for (uint32_t p = 0; p < layer->n_round; p++) {
-        struct share share = layer_share(layer, mpi->rank, p);
-        if (share.query.count)
-            ENSURE(create_round(layer, whole, &share, &layer->round[p]));
+        struct head_ranges heads = layer_heads(layer, mpi->rank, p);
+        if (heads.query.count)
+            ENSURE(create_round(layer, whole, &heads, &layer->round[p]));
     }
     if (layer->has_output)
         ENSURE(upload_output(layer, whole));
     return VKA_OK;
 }
 
-struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t round)
+struct head_ranges layer_heads(const struct vka_mpi_layer *layer, int rank, uint32_t round)
 {
     return split_heads(layer->info.n_head, layer->info.n_kv_head, layer->mpi->size, rank,
                        layer->n_round, round);

@@ -5,7 +5,7 @@
 #include "mpi/comm.h"
 #include "mpi/slice.h"
 
-/* A rank's part of the weights of a layer. */
+/* A rank's slice of the weights of a layer. */
 struct vka_mpi_layer {
     struct vka_mpi *mpi;
     uint32_t number; /* of this layer in the object, from 1; the same on all ranks */
@@ -21,6 +21,6 @@ struct vka_mpi_layer {
 };
 
 /* The heads of a round on a rank. */
-struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t round);
+struct head_ranges layer_heads(const struct vka_mpi_layer *layer, int rank, uint32_t round);
 
 #endif

@@ -97,16 +97,16 @@ static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_lay
     TRY(gather_create(mpi, op->output, n_round, &plan->stage[0]));
     for (uint32_t p = 0; p < n_round; p++) {
         struct gather_round *round = &plan->stage[0]->round[p];
-        struct part part = mpi_plan_part(plan, batch, n_round, mpi->rank, p);
+        struct problem_slice mine = mpi_plan_slice(plan, batch, n_round, mpi->rank, p);
         struct vka_attention_op own;
         for (int rank = 0; rank < mpi->size; rank++) {
-            struct part theirs = mpi_plan_part(plan, batch, n_round, rank, p);
+            struct problem_slice theirs = mpi_plan_slice(plan, batch, n_round, rank, p);
             struct vka_mpi_range range = heads ? theirs.heads.query : theirs.batch;
             TRY(gather_add(plan->stage[0], p, rank, slice_along(op->output, heads, range)));
         }
         if (!round->output)
             continue;
-        TRY_DEVICE(slice_attention(&views, op, &part, &own));
+        TRY_DEVICE(slice_attention(&views, op, &mine, &own));
         own.output = round->output;
         TRY(mpi_plan_record(plan, NULL, &own, NULL, &round->plan));
         views_destroy(&views);

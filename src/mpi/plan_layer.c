@@ -58,7 +58,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     const struct vka_layer_op *op = given;
     const struct vka_mpi_plan_info *info = &plan->info;
     bool heads =
-        layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
+        layer->split == VKA_MPI_BATCH || layer_heads(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
     terms->each[1] = (int32_t)inner_of(layer, op);
     terms_add(terms, "layer: %u", layer->number);
@@ -98,10 +98,10 @@ static enum vka_dtype context_dtype(struct vka_mpi *mpi)
     return (enum vka_dtype)first;
 }
 
-/* Computes the part of each round, directly in its slice of `target`: by heads, columns with their
+/* Computes the slice of each round, directly in its slice of `target`: by heads, columns with their
  * contexts; by batch elements, these. */
-static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
-                                   const struct vka_layer_op *op, struct vka_tensor *target)
+static enum vka_status build_slices(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                                    const struct vka_layer_op *op, struct vka_tensor *target)
 {
     struct vka_mpi *mpi = plan->mpi;
     enum vka_status status = VKA_OK;
@@ -113,10 +113,10 @@ static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_m
     TRY(gather_create(mpi, target, n_round, &plan->stage[0]));
     for (uint32_t p = 0; p < n_round; p++) {
         struct gather_round *round = &plan->stage[0]->round[p];
-        struct part part = mpi_plan_part(plan, n, n_round, mpi->rank, p);
+        struct problem_slice mine = mpi_plan_slice(plan, n, n_round, mpi->rank, p);
         struct vka_layer_op own = *op;
         for (int rank = 0; rank < mpi->size; rank++) {
-            struct part theirs = mpi_plan_part(plan, n, n_round, rank, p);
+            struct problem_slice theirs = mpi_plan_slice(plan, n, n_round, rank, p);
             struct vka_mpi_range range = batch ? theirs.batch : theirs.heads.query;
             range = (struct vka_mpi_range){range.first * width, range.count * width};
             TRY(gather_add(plan->stage[0], p, rank, slice_along(target, axis, range)));
@@ -125,10 +125,10 @@ static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_m
             continue;
         own.layer = layer->round[batch ? 0 : p];
         own.output = round->output;
-        TRY_DEVICE(views_slice(&views, op->query, elements, part.batch, &own.query));
-        TRY_DEVICE(views_slice(&views, op->key, elements, part.batch, &own.key));
-        TRY_DEVICE(views_slice(&views, op->value, elements, part.batch, &own.value));
-        TRY_DEVICE(slice_options(&views, &op->attention, &part, &own.attention));
+        TRY_DEVICE(views_slice(&views, op->query, elements, mine.batch, &own.query));
+        TRY_DEVICE(views_slice(&views, op->key, elements, mine.batch, &own.key));
+        TRY_DEVICE(views_slice(&views, op->value, elements, mine.batch, &own.value));
+        TRY_DEVICE(slice_options(&views, &op->attention, &mine, &own.attention));
         TRY(mpi_plan_record(plan, &own, NULL, NULL, &round->plan));
         views_destroy(&views);
     }
@@ -150,21 +150,21 @@ static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_
     TRY(gather_create(mpi, op->output, n_round, &plan->stage[1]));
     for (uint32_t p = 0; p < n_round; p++) {
         struct gather_round *round = &plan->stage[1]->round[p];
-        struct vka_mpi_range part = split_even(rows, n_round, p);
+        struct vka_mpi_range range = split_even(rows, n_round, p);
         struct vka_linear_op own = {
             .struct_size = sizeof own, .weight = layer->weight, .bias = layer->bias};
         for (int rank = 0; rank < mpi->size; rank++) {
             struct slice slice = slice_along(
                 op->output, 2,
                 split_even(layer->info.output_dim, (uint32_t)mpi->size, (uint32_t)rank));
-            slice.first[axis] = part.first;
-            slice.count[axis] = part.count;
+            slice.first[axis] = range.first;
+            slice.count[axis] = range.count;
             TRY(gather_add(plan->stage[1], p, rank, slice));
         }
         if (!round->output)
             continue;
         own.output = round->output;
-        TRY_DEVICE(views_slice(&views, plan->context, axis, part, &own.input));
+        TRY_DEVICE(views_slice(&views, plan->context, axis, range, &own.input));
         TRY(mpi_plan_record(plan, NULL, NULL, &own, &round->plan));
     }
 fail:
@@ -181,13 +181,13 @@ static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_lay
     plan->n_kv_head = layer->info.n_kv_head;
     ENSURE(check_caches(plan->mpi));
     if (layer->split == VKA_MPI_BATCH || !layer->has_output)
-        return build_parts(plan, layer, op, op->output);
+        return build_slices(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),
                               layer->info.n_head * layer->info.value_dim};
     ENSURE(
         comm_device_error(plan->mpi, vka_tensor_create(plan->mpi->device, context_dtype(plan->mpi),
                                                        3, shape, &plan->context)));
-    ENSURE(build_parts(plan, layer, op, plan->context));
+    ENSURE(build_slices(plan, layer, op, plan->context));
     return build_output(plan, layer, op);
 }
 

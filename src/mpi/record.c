@@ -1,18 +1,18 @@
 #include "mpi/record.h"
 
-struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_round,
-                          int rank, uint32_t round)
+struct problem_slice mpi_plan_slice(const struct vka_mpi_plan *plan, uint32_t batch,
+                                    uint32_t n_round, int rank, uint32_t round)
 {
     int size = plan->mpi->size;
-    struct part part = {{0, batch}, {{0, plan->n_head}, {0, plan->n_kv_head}}};
+    struct problem_slice mine = {{0, batch}, {{0, plan->n_head}, {0, plan->n_kv_head}}};
     if (plan->info.split == VKA_MPI_HEADS) {
-        part.heads = split_heads(plan->n_head, plan->n_kv_head, size, rank, n_round, round);
+        mine.heads = split_heads(plan->n_head, plan->n_kv_head, size, rank, n_round, round);
     } else {
         struct vka_mpi_range all = vka_mpi_batch(batch, size, rank);
-        part.batch = split_even(all.count, n_round, round);
-        part.batch.first += all.first;
+        mine.batch = split_even(all.count, n_round, round);
+        mine.batch.first += all.first;
     }
-    return part;
+    return mine;
 }
 
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun)

@@ -10,7 +10,7 @@ enum { K = 0, V, TENSOR_COUNT };
 
 struct block {
     struct vka_mpi_range keys;
-    struct exchange parts; /* of the ranks that have these keys */
+    struct exchange exchange; /* of the ranks that have these keys */
     struct vka_plan *plan;
 };
 
@@ -46,9 +46,10 @@ static enum vka_status add_legs(struct ring *ring, struct block *block, int owne
         struct slice mine = slice_along(t, 2, from);
         struct slice there =
             slice_along(t, 2, (struct vka_mpi_range){first - keys.first, end - first});
-        ENSURE(exchange_add(&block->parts, &block->parts.in, owner, &ring->block_image[i], &there));
+        ENSURE(exchange_add(&block->exchange, &block->exchange.in, owner, &ring->block_image[i],
+                            &there));
         if (owner == ring->mpi->rank)
-            ENSURE(exchange_add(&block->parts, &block->parts.out, 0, &ring->local[i], &mine));
+            ENSURE(exchange_add(&block->exchange, &block->exchange.out, 0, &ring->local[i], &mine));
     }
     return VKA_OK;
 }
@@ -58,7 +59,7 @@ static enum vka_status record(struct vka_mpi_plan *plan, struct ring *ring, cons
                               const struct vka_attention_op *op, const struct block *block,
                               uint64_t *count, struct vka_plan **recorded)
 {
-    const struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
+    const struct head_ranges all = {{0, plan->n_head}, {0, plan->n_kv_head}};
     const struct rows_block where = {.key_first = block->keys.first,
                                      .n_key = ring->n_kv,
                                      .n = block->keys.count,
@@ -130,12 +131,12 @@ static enum vka_status create_exchanges(struct ring *ring)
     struct log *log = &mpi->log;
     size_t most = 0;
     for (uint32_t b = 0; b < ring->n_block; b++) {
-        struct exchange *parts = &ring->block[b].parts;
+        struct exchange *exchange = &ring->block[b].exchange;
         MPI_Request *request = ring->request + (size_t)b * (size_t)mpi->size;
-        ENSURE(exchange_create(mpi, EXCHANGE_FEW, ring->local, TENSOR_COUNT, request, parts));
+        ENSURE(exchange_create(mpi, EXCHANGE_FEW, ring->local, TENSOR_COUNT, request, exchange));
         for (int i = 0; i < 2 * mpi->size; i++)
             ENSURE(add_legs(ring, &ring->block[b], i / 2, i % 2));
-        size_t size = exchange_size(parts, &parts->in);
+        size_t size = exchange_size(exchange, &exchange->in);
         most = size > most ? size : most;
     }
     ring->slot = calloc(ring->n_ahead + 1, sizeof *ring->slot);
@@ -145,7 +146,7 @@ static enum vka_status create_exchanges(struct ring *ring)
         ENSURE_ALLOC(ring->slot[i]);
     }
     for (uint32_t b = 0; b < ring->n_block; b++)
-        ENSURE(exchange_finish(&ring->block[b].parts, ring->slot[b % (ring->n_ahead + 1)]));
+        ENSURE(exchange_finish(&ring->block[b].exchange, ring->slot[b % (ring->n_ahead + 1)]));
     return VKA_OK;
 }
 
@@ -171,16 +172,16 @@ enum vka_status ring_run(struct ring *ring, struct run *run)
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_fetch(&ring->local[i], run);
     for (uint32_t b = 0; b < ring->n_ahead; b++)
-        ENSURE(exchange_start(&ring->block[b].parts, run));
+        ENSURE(exchange_start(&ring->block[b].exchange, run));
     for (uint32_t b = 0; b < ring->n_block; b++) {
         const struct block *next = b + 1 < ring->n_block ? &ring->block[b + 1] : NULL;
-        ENSURE(exchange_land(&ring->block[b].parts, run));
+        ENSURE(exchange_land(&ring->block[b].exchange, run));
         for (int i = 0; i < TENSOR_COUNT; i++)
             image_flush(&ring->block_image[i], run);
         if (b + ring->n_ahead < ring->n_block)
-            ENSURE(exchange_start(&ring->block[b + ring->n_ahead].parts, run));
+            ENSURE(exchange_start(&ring->block[b + ring->n_ahead].exchange, run));
         ENSURE(run_compute(run, ring->block[b].plan, next ? ring->mpi->size : 0,
-                           next ? next->parts.request : NULL));
+                           next ? next->exchange.request : NULL));
     }
     return VKA_OK;
 }
@@ -192,7 +193,7 @@ void ring_destroy(struct ring **owned)
     struct ring *ring = *owned;
     for (uint32_t b = 0; ring->block && b < ring->n_block; b++) {
         vka_plan_destroy(&ring->block[b].plan);
-        exchange_destroy(&ring->block[b].parts);
+        exchange_destroy(&ring->block[b].exchange);
     }
     for (int i = 0; i < 2; i++) {
         image_destroy(&ring->local[i]);

@@ -27,17 +27,18 @@ enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *
 
 /* Describes attention of half `index`, which is not empty, as an operation on views. */
 static enum vka_status describe_half(struct views *views, const struct rows *rows, int index,
-                                     const struct vka_attention_op *op, const struct share *share,
+                                     const struct vka_attention_op *op,
+                                     const struct head_ranges *heads,
                                      const struct rows_block *block, struct vka_attention_op *own)
 {
     const struct rows_half *half = &rows->half[index];
-    struct part part = {{0, vka_tensor_shape(op->q, 0)}, *share};
+    struct problem_slice slice = {{0, vka_tensor_shape(op->q, 0)}, *heads};
     struct vka_mpi_range mine = {half->behind, half->range.count};
-    ENSURE(views_slice(views, op->q, 1, share->query, &own->q));
+    ENSURE(views_slice(views, op->q, 1, heads->query, &own->q));
     ENSURE(views_slice(views, own->q, 2, mine, &own->q));
-    ENSURE(views_slice(views, op->output, 1, share->query, &own->output));
+    ENSURE(views_slice(views, op->output, 1, heads->query, &own->output));
     ENSURE(views_slice(views, own->output, 2, mine, &own->output));
-    ENSURE(slice_options(views, &op->options, &part, &own->options));
+    ENSURE(slice_options(views, &op->options, &slice, &own->options));
     ENSURE(slice_queries(views, half->range, &own->options));
     own->options.query_offset = half->offset;
     if (block) {
@@ -52,7 +53,7 @@ static enum vka_status describe_half(struct views *views, const struct rows *row
 }
 
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
-                            const struct vka_attention_op *op, const struct share *share,
+                            const struct vka_attention_op *op, const struct head_ranges *heads,
                             struct vka_tensor *k, struct vka_tensor *v,
                             const struct rows_block *block, uint64_t *count,
                             struct vka_plan **recorded)
@@ -64,7 +65,7 @@ enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
         struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
         if (!rows->half[i].range.count)
             continue;
-        TRY(describe_half(&views, rows, i, op, share, block, &own));
+        TRY(describe_half(&views, rows, i, op, heads, block, &own));
         TRY(count ? vka_plan_attention_state(*recorded, &own, &count[i])
                   : vka_plan_add_attention(*recorded, &own));
     }

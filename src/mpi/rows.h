@@ -33,7 +33,7 @@ struct rows_block {
  * heads, or over a block of them. count not NULL: only asks for the number of elements of the state
  * of each half; *recorded is then of no use. */
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
-                            const struct vka_attention_op *op, const struct share *share,
+                            const struct vka_attention_op *op, const struct head_ranges *heads,
                             struct vka_tensor *k, struct vka_tensor *v,
                             const struct rows_block *block, uint64_t *count,
                             struct vka_plan **recorded);

@@ -13,7 +13,7 @@ static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
 /* One round: all positions of some heads of this rank; or, by rows, all keys of heads that are the
  * same on all ranks. */
 struct sequence_round {
-    struct share share;
+    struct head_ranges heads;
     struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads, or by rows
                                                 q and the output */
     struct image whole[TENSOR_COUNT];
@@ -106,9 +106,9 @@ static enum vka_status count_positions(struct vka_mpi *mpi, uint32_t n[TENSOR_CO
     return VKA_OK;
 }
 
-static struct vka_mpi_range heads_of(const struct share *share, int which)
+static struct vka_mpi_range heads_of(const struct head_ranges *heads, int which)
 {
-    return which == K || which == V ? share->key : share->query;
+    return which == K || which == V ? heads->key : heads->query;
 }
 
 /* The positions of `rank` of some heads, one slice for each half: in a tensor of all positions, and
@@ -127,8 +127,8 @@ static void slices_of(const struct sequence *s, int which, int rank, struct vka_
     }
 }
 
-static struct share share_of(const struct sequence *s, uint32_t n_head, uint32_t n_kv, int rank,
-                             uint32_t round)
+static struct head_ranges round_heads(const struct sequence *s, uint32_t n_head, uint32_t n_kv,
+                                      int rank, uint32_t round)
 {
     return s->by_rows ? split_heads(n_head, n_kv, 1, 0, s->n_round, round)
                       : split_heads(n_head, n_kv, s->mpi->size, rank, s->n_round, round);
@@ -148,11 +148,11 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_round *round
     ENSURE(exchange_create(mpi, s->by_rows ? EXCHANGE_ALL : EXCHANGE_EACH, &s->local[first],
                            last - first + 1, &round->request[back], exchange));
     for (int rank = 0; rank < mpi->size; rank++) {
-        struct share theirs = share_of(s, n_head, n_kv, rank, p);
+        struct head_ranges theirs = round_heads(s, n_head, n_kv, rank, p);
         for (int i = first; i <= last; i++) {
             struct slice mine[2], other[2];
             slices_of(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
-            slices_of(s, i, rank, heads_of(&round->share, i), true, other);
+            slices_of(s, i, rank, heads_of(&round->heads, i), true, other);
             for (int half = 0; half < 2; half++) {
                 if (!s->by_rows || rank == 0)
                     ENSURE(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
@@ -172,24 +172,24 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
     struct vka_mpi *mpi = plan->mpi;
     enum vka_status status = VKA_OK;
     struct views views = {0};
-    struct part part = {{0, vka_tensor_shape(op->q, 0)}, round->share};
+    struct problem_slice mine = {{0, vka_tensor_shape(op->q, 0)}, round->heads};
     struct vka_attention_op own = *op;
     for (int i = s->by_rows ? K : Q; i <= (s->by_rows ? V : OUTPUT); i++) {
         const struct vka_tensor *t = operand(op, i);
-        const uint32_t shape[] = {part.batch.count, heads_of(&round->share, i).count, s->n[i],
+        const uint32_t shape[] = {mine.batch.count, heads_of(&round->heads, i).count, s->n[i],
                                   vka_tensor_shape(t, 3)};
         TRY_DEVICE(
             vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &round->tensor[i]));
         TRY(image_create(mpi, round->tensor[i], true, &round->whole[i]));
     }
     if (s->by_rows)
-        return rows_record(plan, &s->rows, op, &round->share, round->tensor[K], round->tensor[V],
+        return rows_record(plan, &s->rows, op, &round->heads, round->tensor[K], round->tensor[V],
                            NULL, NULL, &round->plan);
     own.q = round->tensor[Q];
     own.k = round->tensor[K];
     own.v = round->tensor[V];
     own.output = round->tensor[OUTPUT];
-    TRY_DEVICE(slice_options(&views, &op->options, &part, &own.options));
+    TRY_DEVICE(slice_options(&views, &op->options, &mine, &own.options));
     TRY(mpi_plan_record(plan, NULL, &own, NULL, &round->plan));
 fail:
     views_destroy(&views);
@@ -231,8 +231,8 @@ static enum vka_status create_rounds(struct vka_mpi_plan *plan, const struct vka
         ENSURE(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
     for (uint32_t p = 0; p < s->n_round; p++) {
         struct sequence_round *round = &s->round[p];
-        round->share = share_of(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
-        if (round->share.query.count)
+        round->heads = round_heads(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
+        if (round->heads.query.count)
             ENSURE(create_tensors(plan, s, round, op));
         ENSURE(add_legs(s, round, p, op, s->by_rows ? K : Q, V, &round->scatter));
         if (!s->by_rows)

@@ -7,13 +7,13 @@ struct vka_mpi_range split_even(uint32_t n, uint32_t count, uint32_t index)
     return (struct vka_mpi_range){first, end - first};
 }
 
-/* Part `index` of `count` parts, of whole groups of query heads. With more parts than key heads,
- * parts that have the same key head divide its group. */
-static struct share split_groups(struct share all, uint32_t count, uint32_t index)
+/* Slice `index` of `count` slices of whole groups of query heads. With more slices than key heads,
+ * slices that have the same key head divide its group. */
+static struct head_ranges split_groups(struct head_ranges all, uint32_t count, uint32_t index)
 {
     uint32_t n_key = all.key.count;
     if (n_key == 0 || all.query.count == 0)
-        return (struct share){{all.query.first, 0}, {all.key.first, 0}};
+        return (struct head_ranges){{all.query.first, 0}, {all.key.first, 0}};
     uint32_t group = all.query.count / n_key;
     struct vka_mpi_range key, query;
     if (count <= n_key) {
@@ -31,13 +31,13 @@ static struct share split_groups(struct share all, uint32_t count, uint32_t inde
     query.first += all.query.first;
     if (query.count == 0)
         key.count = 0;
-    return (struct share){query, key};
+    return (struct head_ranges){query, key};
 }
 
-struct share split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank, uint32_t rounds,
-                         uint32_t round)
+struct head_ranges split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
+                               uint32_t rounds, uint32_t round)
 {
-    struct share all = {{0, n_head}, {0, n_kv_head}};
+    struct head_ranges all = {{0, n_head}, {0, n_kv_head}};
     return split_groups(split_groups(all, (uint32_t)size, (uint32_t)rank), rounds, round);
 }
 
@@ -57,11 +57,11 @@ static bool is_rank(int size, int rank)
 void vka_mpi_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
                    struct vka_mpi_range *query, struct vka_mpi_range *key)
 {
-    struct share share = {{0, 0}, {0, 0}};
+    struct head_ranges heads = {{0, 0}, {0, 0}};
     if (is_rank(size, rank))
-        share = split_heads(n_head, n_kv_head, size, rank, 1, 0);
-    *query = share.query;
-    *key = share.key;
+        heads = split_heads(n_head, n_kv_head, size, rank, 1, 0);
+    *query = heads.query;
+    *key = heads.key;
 }
 
 struct vka_mpi_range vka_mpi_batch(uint32_t batch, int size, int rank)
@@ -76,10 +76,10 @@ void vka_mpi_positions(uint32_t n, int size, int rank, struct vka_mpi_range rang
     range[0] = (struct vka_mpi_range){0, 0};
     range[1] = (struct vka_mpi_range){n, 0};
     for (int i = 0; i <= rank && is_rank(size, rank); i++) {
-        uint32_t share = split_even(n, (uint32_t)size, (uint32_t)i).count;
+        uint32_t rows = split_even(n, (uint32_t)size, (uint32_t)i).count;
         range[0].first += range[0].count;
-        range[0].count = (share + 1) / 2;
-        range[1].count = share / 2;
+        range[0].count = (rows + 1) / 2;
+        range[1].count = rows / 2;
         range[1].first -= range[1].count;
     }
 }
@@ -136,17 +136,17 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
 }
 
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
-                            struct vka_mpi_range range, struct vka_tensor **part)
+                            struct vka_mpi_range range, struct vka_tensor **slice)
 {
     uint32_t size = vka_tensor_shape(tensor, axis);
-    *part = tensor;
+    *slice = tensor;
     if (!tensor || size <= 1 || range.count == size)
         return VKA_OK;
     if (views->n == COUNTOF(views->made))
         return VKA_INTERNAL;
-    enum vka_status status = vka_tensor_slice(tensor, axis, range.first, range.count, part);
+    enum vka_status status = vka_tensor_slice(tensor, axis, range.first, range.count, slice);
     if (status == VKA_OK)
-        views->made[views->n++] = *part;
+        views->made[views->n++] = *slice;
     return status;
 }
 
@@ -171,20 +171,20 @@ uint64_t slice_count(const struct slice *slice, uint32_t rank)
 enum vka_status slice_view(struct vka_tensor *tensor, const struct slice *slice,
                            struct vka_tensor **view)
 {
-    struct vka_tensor *part = tensor;
+    struct vka_tensor *last = tensor;
     *view = NULL;
     for (uint32_t i = 0; i < vka_tensor_rank(tensor); i++) {
-        enum vka_status status = vka_tensor_slice(part, i, slice->first[i], slice->count[i], view);
-        if (part != tensor)
-            vka_tensor_destroy(&part);
+        enum vka_status status = vka_tensor_slice(last, i, slice->first[i], slice->count[i], view);
+        if (last != tensor)
+            vka_tensor_destroy(&last);
         if (status != VKA_OK)
             return status;
-        part = *view;
+        last = *view;
     }
     return VKA_OK;
 }
 
-/* Takes a part of the mask along the axis `from_last` before the last, if the mask has it. */
+/* Takes a slice of the mask along the axis `from_last` before the last, if the mask has it. */
 static enum vka_status slice_mask(struct views *views, struct vka_tensor **mask, uint32_t from_last,
                                   struct vka_mpi_range range)
 {
@@ -195,9 +195,10 @@ static enum vka_status slice_mask(struct views *views, struct vka_tensor **mask,
 }
 
 enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
-                              const struct part *part, struct vka_attention_options *options)
+                              const struct problem_slice *slice,
+                              struct vka_attention_options *options)
 {
-    struct vka_mpi_range batch = part->batch, heads = part->heads.query;
+    struct vka_mpi_range batch = slice->batch, heads = slice->heads.query;
     *options = *whole;
     ENSURE(slice_mask(views, &options->mask, 3, batch));
     ENSURE(slice_mask(views, &options->mask, 2, heads));
@@ -224,16 +225,16 @@ enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
 }
 
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
-                                const struct part *part, struct vka_attention_op *op)
+                                const struct problem_slice *slice, struct vka_attention_op *op)
 {
     *op = *whole;
     struct vka_tensor **by_key[] = {&op->k,          &op->v,           &op->past_key,
                                     &op->past_value, &op->present_key, &op->present_value};
-    ENSURE(views_slice(views, op->q, 0, part->batch, &op->q));
-    ENSURE(views_slice(views, op->q, 1, part->heads.query, &op->q));
+    ENSURE(views_slice(views, op->q, 0, slice->batch, &op->q));
+    ENSURE(views_slice(views, op->q, 1, slice->heads.query, &op->q));
     for (size_t i = 0; i < COUNTOF(by_key); i++) {
-        ENSURE(views_slice(views, *by_key[i], 0, part->batch, by_key[i]));
-        ENSURE(views_slice(views, *by_key[i], 1, part->heads.key, by_key[i]));
+        ENSURE(views_slice(views, *by_key[i], 0, slice->batch, by_key[i]));
+        ENSURE(views_slice(views, *by_key[i], 1, slice->heads.key, by_key[i]));
     }
-    return slice_options(views, &whole->options, part, &op->options);
+    return slice_options(views, &whole->options, slice, &op->options);
 }

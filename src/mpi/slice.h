@@ -1,4 +1,4 @@
-/* A rank's part of an operation, as views of the tensors of the whole problem. */
+/* A rank's slice of an operation, as views of the tensors of the whole problem. */
 #ifndef VKA_MPI_SLICE_H
 #define VKA_MPI_SLICE_H
 
@@ -8,20 +8,20 @@
 
 /* What each rank computes: arithmetic only, with the same result on every rank. */
 
-/* Part `index` of `count` parts of n; the parts differ by at most one. */
+/* Slice `index` of `count` slices of n, whose lengths differ by at most one. */
 struct vka_mpi_range split_even(uint32_t n, uint32_t count, uint32_t index);
 
 /* The query heads of a round and the key heads that they read. */
-struct share {
+struct head_ranges {
     struct vka_mpi_range query, key;
 };
 
 /* The heads of round `round` of `rounds` of a rank: the rank's heads are divided in the same way as
  * those of the problem are between ranks. */
-struct share split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank, uint32_t rounds,
-                         uint32_t round);
+struct head_ranges split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
+                               uint32_t rounds, uint32_t round);
 
-/* The number of rounds of each rank's part of `units` (key heads or batch elements): what the
+/* The number of rounds of each rank's slice of `units` (key heads or batch elements): what the
  * caller wants, or, if that is 0, two if every rank has two units. A single rank has one round, as
  * it sends to nobody. */
 uint32_t split_rounds(uint32_t wanted, uint32_t units, int size);
@@ -35,7 +35,7 @@ struct views {
 void views_destroy(struct views *views);
 
 /* Checks the size of a tensor along an axis that is split between ranks: it must be that of the
- * whole problem, as a part of a larger tensor would look like the right size. NULL is accepted. */
+ * whole problem, as a slice of a larger tensor would look like the right size. NULL is accepted. */
 enum vka_status slice_check(struct log *log, const char *caller, const char *name,
                             const struct vka_tensor *tensor, uint32_t axis, uint32_t whole);
 
@@ -44,10 +44,10 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
                                     const struct vka_attention_options *options, uint32_t batch,
                                     uint32_t n_head);
 
-/* Takes a part of a tensor along an axis. *part is the tensor itself if the part is all of it, if
+/* Takes a slice of a tensor along an axis. *slice is the tensor itself if that is all of it, if
  * the axis has length 1 (and is broadcast), or if the tensor is NULL. */
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
-                            struct vka_mpi_range range, struct vka_tensor **part);
+                            struct vka_mpi_range range, struct vka_tensor **slice);
 
 /* A slice of a tensor: a range on each of its axes. */
 struct slice {
@@ -65,22 +65,23 @@ uint64_t slice_count(const struct slice *slice, uint32_t rank);
 enum vka_status slice_view(struct vka_tensor *tensor, const struct slice *slice,
                            struct vka_tensor **view);
 
-/* A part of a problem: batch elements and heads. */
-struct part {
+/* A slice of a problem: batch elements and heads. */
+struct problem_slice {
     struct vka_mpi_range batch;
-    struct share heads;
+    struct head_ranges heads;
 };
 
-/* Makes the options of the part; `part` may be the options of the whole. */
+/* Makes the options of a slice; `options` may be those of the whole. */
 enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
-                              const struct part *part, struct vka_attention_options *options);
+                              const struct problem_slice *slice,
+                              struct vka_attention_options *options);
 
 /* Makes the options of some queries; the caller adjusts query_offset. */
 enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
                               struct vka_attention_options *options);
 
-/* Takes the part of the tensors of an attention operation, except output. */
+/* Takes the slice of the tensors of an attention operation, except output. */
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
-                                const struct part *part, struct vka_attention_op *op);
+                                const struct problem_slice *slice, struct vka_attention_op *op);
 
 #endif

@@ -40,19 +40,19 @@ static void run_alone(struct vka_mpi *mpi, const struct problem *p,
 static void collect(struct vka_mpi *mpi, const struct vka_attention_op *op,
                     enum vka_mpi_split split, struct views *views, struct outputs *outputs)
 {
-    struct part part = {{0, vka_tensor_shape(op->q, 0)}, {{0, 0}, {0, 0}}};
+    struct problem_slice mine = {{0, vka_tensor_shape(op->q, 0)}, {{0, 0}, {0, 0}}};
     struct vka_attention_op own;
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
-    part.heads = (struct share){{0, n_head}, {0, n_kv}};
+    mine.heads = (struct head_ranges){{0, n_head}, {0, n_kv}};
     if (split == VKA_MPI_HEADS)
-        vka_mpi_heads(n_head, n_kv, vka_mpi_size(mpi), vka_mpi_rank(mpi), &part.heads.query,
-                      &part.heads.key);
+        vka_mpi_heads(n_head, n_kv, vka_mpi_size(mpi), vka_mpi_rank(mpi), &mine.heads.query,
+                      &mine.heads.key);
     else
-        part.batch = vka_mpi_batch(part.batch.count, vka_mpi_size(mpi), vka_mpi_rank(mpi));
+        mine.batch = vka_mpi_batch(mine.batch.count, vka_mpi_size(mpi), vka_mpi_rank(mpi));
     *outputs = (struct outputs){.tensor = {op->output}, .n = 1};
-    if (part.batch.count == 0 || part.heads.query.count == 0)
+    if (mine.batch.count == 0 || mine.heads.query.count == 0)
         return;
-    REQUIRE_OK(mpi, slice_attention(views, op, &part, &own));
+    REQUIRE_OK(mpi, slice_attention(views, op, &mine, &own));
     struct vka_tensor *const more[] = {own.options.scores, own.options.log_sum_exp, own.present_key,
                                        own.present_value};
     for (int i = 0; i < 4; i++)

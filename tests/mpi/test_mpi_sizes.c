@@ -1,5 +1,5 @@
-/* Sizes that one device refuses: all ranks refuse them too, though the part of a larger tensor, or
- * a broadcast one, would fit a rank's share. */
+/* Sizes that one device refuses: all ranks refuse them too, though the slice of a larger tensor, or
+ * a broadcast one, would fit a rank's slice. */
 #include "test_program.h"
 #include "ranks.h"
 

@@ -1,4 +1,4 @@
-/* What the ranks rest on, on one device and without MPI's daemons: a part of an operation gives the
+/* What the ranks rest on, on one device and without MPI's daemons: a slice of an operation gives the
  * bits that the whole gives there. Attention by heads, batch elements and rows on random problems;
  * projections by heads, and the output projection by columns.
  *
@@ -49,7 +49,7 @@ static bool same(struct vka_tensor *t, const void *want)
     return ok;
 }
 
-/* Sizes of the whole, which its parts take their kernels by; 0: of a layer, whose parts choose the
+/* Sizes of the whole, which its slices take their kernels by; 0: of a layer, whose slices choose the
  * same ones without. */
 static uint32_t whole_n_head, whole_n_kv_head;
 
@@ -75,16 +75,16 @@ static void run(enum vka_path path, const struct vka_attention_op *attention,
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-static void run_part(const struct problem *p, const struct vka_attention_op *op,
-                     const struct part *part)
+static void run_slice(const struct problem *p, const struct vka_attention_op *op,
+                      const struct problem_slice *mine)
 {
     struct views views = {0};
     struct vka_attention_op own;
-    if (!part->batch.count || !part->heads.query.count)
+    if (!mine->batch.count || !mine->heads.query.count)
         return;
-    require(!slice_attention(&views, op, part, &own), "slice");
-    require(!views_slice(&views, op->output, 0, part->batch, &own.output), "slice");
-    require(!views_slice(&views, own.output, 1, part->heads.query, &own.output), "slice");
+    require(!slice_attention(&views, op, mine, &own), "slice");
+    require(!views_slice(&views, op->output, 0, mine->batch, &own.output), "slice");
+    require(!views_slice(&views, own.output, 1, mine->heads.query, &own.output), "slice");
     run(p->path, &own, NULL, NULL);
     views_destroy(&views);
 }
@@ -104,7 +104,7 @@ static struct vka_tensor *dense(const struct vka_tensor *view)
     return own;
 }
 
-/* Where operands lie does not show in the bits: a rank's parts lie elsewhere than the whole. */
+/* Where operands lie does not show in the bits: a rank's slices lie elsewhere than the whole. */
 static bool check_dense(const struct problem *p, const struct vka_attention_op *op,
                         const void *want)
 {
@@ -142,17 +142,17 @@ static bool check_problem(const struct problem *given, int most)
         for (int by_heads = 0; by_heads < 2; by_heads++) {
             poison(op.output);
             for (int rank = 0; rank < size; rank++) {
-                struct part part = {{0, p.batch}, {{0, n_head}, {0, p.n_kv_head}}};
+                struct problem_slice mine = {{0, p.batch}, {{0, n_head}, {0, p.n_kv_head}}};
                 if (by_heads)
-                    part.heads = split_heads(n_head, p.n_kv_head, size, rank, 1, 0);
+                    mine.heads = split_heads(n_head, p.n_kv_head, size, rank, 1, 0);
                 else
-                    part.batch = vka_mpi_batch(p.batch, size, rank);
-                run_part(&p, &op, &part);
+                    mine.batch = vka_mpi_batch(p.batch, size, rank);
+                run_slice(&p, &op, &mine);
             }
             if (same(op.output, want))
                 continue;
             ok = false;
-            printf("FAIL %d parts by %s: %s\n", size, by_heads ? "heads" : "batch",
+            printf("FAIL %d slices by %s: %s\n", size, by_heads ? "heads" : "batch",
                    problem_text(&p, text));
         }
     whole_n_head = whole_n_kv_head = 0;
@@ -169,7 +169,7 @@ static bool check_attention(uint64_t seed)
 }
 
 /* Decoding by the kernel of GPUs, which cuts the keys into as many splits as the heads leave room
- * for, and takes few rows another way than many: what a share alone would choose otherwise. */
+ * for, and takes few rows another way than many: what a slice alone would choose otherwise. */
 static bool check_splits(void)
 {
     struct problem few = {.seed = 5,
@@ -243,13 +243,13 @@ static struct vka_layer *layer_of(struct vka_mpi_range heads, bool output)
     return layer;
 }
 
-/* Rows of the output projection, in the layouts that a share of a layer may have. */
+/* Rows of the output projection, in the layouts that a slice of a layer may have. */
 static struct vka_tensor *rows_of(struct vka_mpi_range rows, bool turned)
 {
     const uint32_t in = HEADS * DIM, pitch = (rows.count + 3) / 4 * 4;
     const uint32_t shape[2] = {turned ? in : rows.count, turned ? pitch : in};
     float *data = calloc((size_t)shape[0] * shape[1], sizeof *data);
-    struct vka_tensor *all, *part = NULL, *view = NULL;
+    struct vka_tensor *all, *narrow = NULL, *view = NULL;
     require(data && !vka_tensor_create(device, VKA_F32, 2, shape, &all), "weight");
     for (uint32_t o = 0; o < rows.count; o++)
         for (uint32_t i = 0; i < in; i++)
@@ -258,10 +258,10 @@ static struct vka_tensor *rows_of(struct vka_mpi_range rows, bool turned)
     free(data);
     if (!turned)
         return all;
-    require(!vka_tensor_slice(all, 1, 0, rows.count, &part) &&
-                !vka_tensor_permute(part, (const uint32_t[]){1, 0}, &view),
+    require(!vka_tensor_slice(all, 1, 0, rows.count, &narrow) &&
+                !vka_tensor_permute(narrow, (const uint32_t[]){1, 0}, &view),
             "weight");
-    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&narrow);
     vka_tensor_destroy(&all);
     return view;
 }
@@ -269,16 +269,16 @@ static struct vka_tensor *rows_of(struct vka_mpi_range rows, bool turned)
 static void run_columns(struct vka_tensor *context, struct vka_tensor *output,
                         struct vka_mpi_range columns, bool turned)
 {
-    struct vka_tensor *weight = rows_of(columns, turned), *bias, *part;
+    struct vka_tensor *weight = rows_of(columns, turned), *bias, *to;
     require(!vka_tensor_create(device, VKA_F32, 1, &columns.count, &bias), "bias");
     require(!vka_tensor_write(bias, weights + columns.first, columns.count * sizeof(float)),
             "bias");
-    require(!vka_tensor_slice(output, 2, columns.first, columns.count, &part), "slice");
+    require(!vka_tensor_slice(output, 2, columns.first, columns.count, &to), "slice");
     run(VKA_PATH_AUTO, NULL, NULL,
-        VKA_INFO(vka_linear_op, .input = context, .weight = weight, .bias = bias, .output = part));
+        VKA_INFO(vka_linear_op, .input = context, .weight = weight, .bias = bias, .output = to));
     vka_tensor_destroy(&weight);
     vka_tensor_destroy(&bias);
-    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&to);
 }
 
 static bool check_layer(uint32_t n, int size, bool turned)
@@ -294,18 +294,18 @@ static bool check_layer(uint32_t n, int size, bool turned)
     for (int rank = 0; rank < size; rank++) {
         struct vka_mpi_range heads = split_heads(HEADS, HEADS, size, rank, 1, 0).query;
         struct vka_layer *layer = layer_of(heads, false);
-        struct vka_tensor *part;
-        require(!vka_tensor_slice(context, 2, heads.first * DIM, heads.count * DIM, &part), "part");
-        run(VKA_PATH_AUTO, NULL,
-            VKA_INFO(vka_layer_op, .layer = layer, .query = in, .output = part), NULL);
-        vka_tensor_destroy(&part);
+        struct vka_tensor *to;
+        require(!vka_tensor_slice(context, 2, heads.first * DIM, heads.count * DIM, &to), "slice");
+        run(VKA_PATH_AUTO, NULL, VKA_INFO(vka_layer_op, .layer = layer, .query = in, .output = to),
+            NULL);
+        vka_tensor_destroy(&to);
         vka_layer_destroy(&layer);
     }
     for (int rank = 0; rank < size; rank++)
         run_columns(context, out, split_even(OUT, (uint32_t)size, (uint32_t)rank), turned);
     bool ok = same(out, want);
     if (!ok)
-        printf("FAIL layer of %u rows in %d parts, weights %s\n", n, size,
+        printf("FAIL layer of %u rows in %d slices, weights %s\n", n, size,
                turned ? "turned" : "as they are");
     free(want);
     vka_layer_destroy(&whole);

@@ -20,7 +20,8 @@ static void test_heads(void **state)
                     uint32_t next = 0;
                     for (int rank = 0; rank < size; rank++)
                         for (uint32_t p = 0; p < rounds; p++) {
-                            struct share s = split_heads(n_kv * group, n_kv, size, rank, rounds, p);
+                            struct head_ranges s =
+                                split_heads(n_kv * group, n_kv, size, rank, rounds, p);
                             assert_int_equal(s.query.first, next);
                             next += s.query.count;
                             if (!s.query.count)

@@ -23,6 +23,7 @@ GOING = {
     'src/op/cache': {'part', 'parts', 'share'},
     'src/op/rotary': {'part', 'parts', 'share'},
     'src/plan': {'part', 'parts', 'share', 'chunk'},
+    'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk'},
 }
 ALLOWED = { # compounds that stay, at most 20
     'model_stretch', # a verb: operands over many powers of two
