@@ -50,7 +50,7 @@ struct caps {
     bool matrices;              /* cooperative matrices can be used */
     bool bfloat16_matrices;     /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
-    /* Parts of VK_NV_cooperative_matrix2: reductions, conversions between uses and functions of
+    /* Features of VK_NV_cooperative_matrix2: reductions, conversions between uses and functions of
      * elements; with them, matrices of any multiple of the sizes below. */
     bool matrix_reductions, flexible_matrices;
     struct matrix_size flexible_f16, flexible_bf16;

@@ -346,7 +346,7 @@ fail:
     return status;
 }
 
-/* Copies the bytes to or from the device, in parts of the size of the staging buffer. */
+/* Copies the bytes to or from the device, in slices of the size of the staging buffer. */
 static enum vka_status transfer(struct vka_device *device, const struct memory_range *range,
                                 uint64_t offset, char *data, uint64_t size, bool to_device)
 {

@@ -54,13 +54,13 @@ fail:
     return status;
 }
 
-static bool contains(const char *text, const char *part)
+static bool contains(const char *text, const char *word)
 {
     for (; *text; text++) {
         size_t i = 0;
-        while (part[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i]))
+        while (word[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
             i++;
-        if (!part[i])
+        if (!word[i])
             return true;
     }
     return false;

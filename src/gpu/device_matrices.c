@@ -49,7 +49,7 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
     return matrix.cooperativeMatrix;
 }
 
-/* The parts of VK_NV_cooperative_matrix2 that the kernels use. Their modules are SPIR-V 1.6, whose
+/* The features of VK_NV_cooperative_matrix2 that the kernels use. Their modules are SPIR-V 1.6, whose
  * workgroup sizes by specialization constants need maintenance4: Vulkan 1.3 has both. */
 static void read_reductions(const struct vk_instance *instance, VkPhysicalDevice physical,
                             uint32_t version, struct caps *caps)

@@ -5,7 +5,7 @@
 #include "gpu/caps.h"
 #include "gpu/vk.h"
 
-/* The part of device_read_caps about cooperative matrices; caps->properties is filled in. */
+/* What device_read_caps asks about cooperative matrices; caps->properties is filled in. */
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps);
 

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#define MAX_PARTS 4u /* of vectors that are evaluated */
-#define MAX_DEPTH 8u /* of indices into a composite */
+#define MAX_COMPONENTS 4u /* of vectors that are evaluated */
+#define MAX_DEPTH 8u      /* of indices into a composite */
 
 bool fold_fail(struct fold *f, const char *why)
 {
@@ -102,8 +102,8 @@ static bool put_scalar(struct fold *f, const uint32_t *type, uint32_t type_id, u
     return fold_put_constant(f, w, width == 64 ? 5 : 4, OP_CONSTANT, type_id, id);
 }
 
-/* The id of a part of a composite constant, made where it is a part of OpConstantNull; 0: none. */
-static uint32_t part(struct fold *f, uint32_t id, uint32_t index)
+/* The id of a constituent of a composite constant, made where it is one of OpConstantNull; 0: none. */
+static uint32_t constituent(struct fold *f, uint32_t id, uint32_t index)
 {
     const uint32_t *w = fold_find(f, id);
     if (w && opcode_of(w) == OP_CONSTANT_COMPOSITE && index < length_of(w) - 3)
@@ -123,11 +123,11 @@ static uint32_t part(struct fold *f, uint32_t id, uint32_t index)
     return 0;
 }
 
-static bool put_composite(struct fold *f, uint32_t type, uint32_t id, const uint32_t *parts,
+static bool put_composite(struct fold *f, uint32_t type, uint32_t id, const uint32_t *components,
                           uint32_t n)
 {
-    uint32_t w[3 + MAX_PARTS] = {0};
-    memcpy(w + 3, parts, n * sizeof *parts);
+    uint32_t w[3 + MAX_COMPONENTS] = {0};
+    memcpy(w + 3, components, n * sizeof *components);
     return fold_put_constant(f, w, 3 + n, OP_CONSTANT_COMPOSITE, type, id);
 }
 
@@ -160,23 +160,23 @@ static bool map(struct fold *f, const struct fold_op *op, const uint32_t *operan
     const uint32_t *type = fold_find(f, type_id), *first = fold_find(f, operands[0]);
     const uint32_t *taken =
         first && opcode_of(first) >= OP_CONSTANT_TRUE ? fold_find(f, first[1]) : NULL;
-    uint32_t parts[MAX_PARTS];
+    uint32_t components[MAX_COMPONENTS];
     if (!type || !taken)
         return fold_fail(f, MALFORMED);
     if (!is_vector(taken)) /* a boolean may select vectors */
         return map_scalar(f, op, operands, type_id, id);
-    if (!is_vector(type) || type[3] > MAX_PARTS)
+    if (!is_vector(type) || type[3] > MAX_COMPONENTS)
         return fold_fail(f, MALFORMED);
     for (uint32_t i = 0; i < type[3]; i++) {
         uint32_t x[3] = {0};
         for (uint32_t o = 0; o < op->n_operand; o++)
-            if (!(x[o] = part(f, operands[o], i)))
+            if (!(x[o] = constituent(f, operands[o], i)))
                 return false;
-        parts[i] = new_id(f);
-        if (!parts[i] || !map_scalar(f, op, x, type[2], parts[i]))
+        components[i] = new_id(f);
+        if (!components[i] || !map_scalar(f, op, x, type[2], components[i]))
             return fold_fail(f, MALFORMED);
     }
-    return put_composite(f, type_id, id, parts, type[3]);
+    return put_composite(f, type_id, id, components, type[3]);
 }
 
 static bool shuffle(struct fold *f, const uint32_t *operands, uint32_t n, uint32_t type,
@@ -185,17 +185,17 @@ static bool shuffle(struct fold *f, const uint32_t *operands, uint32_t n, uint32
     const uint32_t *first = fold_find(f, operands[0]);
     const uint32_t *taken =
         first && opcode_of(first) >= OP_CONSTANT_TRUE ? fold_find(f, first[1]) : NULL;
-    uint32_t parts[MAX_PARTS];
-    if (!taken || !is_vector(taken) || n - 2 > MAX_PARTS)
+    uint32_t components[MAX_COMPONENTS];
+    if (!taken || !is_vector(taken) || n - 2 > MAX_COMPONENTS)
         return fold_fail(f, MALFORMED);
     for (uint32_t i = 0; i < n - 2; i++) {
         const uint32_t index = operands[2 + i];
         const bool left = index < taken[3];
-        parts[i] = part(f, operands[left ? 0 : 1], left ? index : index - taken[3]);
-        if (!parts[i])
+        components[i] = constituent(f, operands[left ? 0 : 1], left ? index : index - taken[3]);
+        if (!components[i])
             return false;
     }
-    return put_composite(f, type, id, parts, n - 2);
+    return put_composite(f, type, id, components, n - 2);
 }
 
 static bool extract(struct fold *f, const uint32_t *operands, uint32_t n, uint32_t type,
@@ -203,7 +203,7 @@ static bool extract(struct fold *f, const uint32_t *operands, uint32_t n, uint32
 {
     uint32_t from = operands[0];
     for (uint32_t i = 1; i < n; i++)
-        if (!(from = part(f, from, operands[i])))
+        if (!(from = constituent(f, from, operands[i])))
             return false;
     return copy(f, from, type, id);
 }

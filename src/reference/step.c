@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* One sequence: rows first .. first + n - 1 of the packed ones. */
-struct part {
+struct sequence {
     size_t index, first, n;
     double *q, *context, *log_sum; /* [n_head][n][...] */
     double *float_mask;            /* [n_head][n][mask_n_kv], either */
@@ -33,7 +33,7 @@ static void make_ready(const struct ref_step *s, int which, int64_t position, do
 }
 
 /* Puts the first n new rows of a sequence behind those that it has. */
-static void append(const struct ref_step *s, const struct part *p, size_t n)
+static void append(const struct ref_step *s, const struct sequence *p, size_t n)
 {
     const struct ref_attention *a = &s->a;
     size_t old = (size_t)s->length[p->index];
@@ -50,7 +50,7 @@ static void append(const struct ref_step *s, const struct part *p, size_t n)
 }
 
 /* The mask of one sequence's rows, each axis of full size but the last. */
-static void cut_mask(const struct ref_attention *a, const struct part *p, size_t width)
+static void cut_mask(const struct ref_attention *a, const struct sequence *p, size_t width)
 {
     for (size_t h = 0; h < a->n_head; h++)
         for (size_t i = 0; i < p->n; i++)
@@ -68,7 +68,7 @@ static void cut_mask(const struct ref_attention *a, const struct part *p, size_t
             }
 }
 
-static void part_destroy(struct part *p)
+static void sequence_destroy(struct sequence *p)
 {
     free(p->q);
     free(p->context);
@@ -77,7 +77,7 @@ static void part_destroy(struct part *p)
     free(p->bool_mask);
 }
 
-static bool part_create(const struct ref_attention *a, size_t width, struct part *p)
+static bool sequence_create(const struct ref_attention *a, size_t width, struct sequence *p)
 {
     size_t rows = a->n_head * p->n;
     p->q = calloc(rows * a->head_dim, sizeof *p->q);
@@ -89,7 +89,7 @@ static bool part_create(const struct ref_attention *a, size_t width, struct part
 }
 
 /* Attention of one sequence's queries, whose first is at position `old`, over all that it has. */
-static enum vka_status attend(const struct ref_step *s, const struct part *p, int64_t old,
+static enum vka_status attend(const struct ref_step *s, const struct sequence *p, int64_t old,
                               size_t width)
 {
     struct ref_attention one = s->a;
@@ -120,11 +120,11 @@ static enum vka_status attend(const struct ref_step *s, const struct part *p, in
 }
 
 /* Cuts the sequence's queries and mask out, solves it, and puts its results back. */
-static enum vka_status solve(const struct ref_step *s, struct part *p, int64_t old)
+static enum vka_status solve(const struct ref_step *s, struct sequence *p, int64_t old)
 {
     const struct ref_attention *a = &s->a;
     size_t width = a->mask_rank ? a->mask_shape[a->mask_rank - 1] : 0;
-    if (!part_create(a, width, p))
+    if (!sequence_create(a, width, p))
         return VKA_OUT_OF_HOST_MEMORY;
     for (size_t r = 0; r < a->n_head * p->n; r++) {
         size_t from = r / p->n * a->n_q + p->first + r % p->n;
@@ -149,7 +149,7 @@ enum vka_status ref_step(const struct ref_step *s, bool *full)
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < a->batch && status == VKA_OK; i++) {
         int64_t rows = (int64_t)a->n_q, first = clamp(s->start[i], 0, rows);
-        struct part p = {.index = i, .first = (size_t)first};
+        struct sequence p = {.index = i, .first = (size_t)first};
         p.n = (size_t)(clamp(s->start[i + 1], first, rows) - first);
         int64_t old = s->length[i], n = (int64_t)p.n;
         n = s->n_append ? clamp(s->n_append[i], 0, n) : n;
@@ -160,7 +160,7 @@ enum vka_status ref_step(const struct ref_step *s, bool *full)
         }
         if (p.n)
             status = solve(s, &p, old);
-        part_destroy(&p);
+        sequence_destroy(&p);
     }
     return status;
 }

@@ -23,6 +23,7 @@ GOING = {
     'src/op/cache': {'part', 'parts', 'share'},
     'src/op/rotary': {'part', 'parts', 'share'},
     'src/plan': {'part', 'parts', 'share', 'chunk'},
+    'src/gpu': {'part', 'parts', 'share', 'chunk'},
     'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk'},
 }
 ALLOWED = { # compounds that stay, at most 20
