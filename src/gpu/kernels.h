@@ -61,50 +61,11 @@ enum kernel_family {
     FAMILY_BACKWARD
 };
 
-/* Small problems whose results are known, which the self-test lets kernels solve. */
+/* The problems that the self-test lets kernels solve. */
 enum known_problem {
-    KNOWN_LOOPS = 0, /* the most loop iterations of an invocation */
-    KNOWN_COPY,
-    KNOWN_NONFINITE,
-    KNOWN_HADAMARD,
-    KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
-    KNOWN_MATMUL_FEW,
-    KNOWN_MATMUL_QUANTISED,
-    KNOWN_MATMUL_INTEGERS, /* of quantised activations */
-    KNOWN_MATMUL_F16,
-    KNOWN_MATMUL_BF16,
-    KNOWN_MATMUL_LONG, /* k in splits */
-    KNOWN_SOFTMAX,
-    KNOWN_FUSED,
-    KNOWN_FUSED_F16,
-    KNOWN_FUSED_BF16,
-    KNOWN_FUSED_FEW, /* one query, and keys for several splits */
-    KNOWN_MASK,
-    KNOWN_ROPE,
-    KNOWN_CACHE,
-    KNOWN_PAGES,
-    KNOWN_CACHE_QUANTISED,
-    KNOWN_NORM, /* and those after it: operations around attention */
-    KNOWN_MAP,
-    KNOWN_GATHER,
-    KNOWN_ROTARY,
-    KNOWN_SCATTER,
-    KNOWN_ARGMAX,
-    KNOWN_SAMPLE,
-    KNOWN_POOL,
-    KNOWN_MERGE,
-    KNOWN_CONV, /* and those after it: operations with a state */
-    KNOWN_LINEAR_RECURRENT,
-    KNOWN_SUM_AXES, /* and those after it: operations of training */
-    KNOWN_MAP_BACKWARD,
-    KNOWN_CROSS_ENTROPY,
-    KNOWN_OPTIMISER,
-    KNOWN_NORM_BACKWARD,
-    KNOWN_GATHER_BACKWARD,
-    KNOWN_ATTENTION_BACKWARD,
-    KNOWN_ATTENTION_BACKWARD_FUSED,
-    KNOWN_ATTENTION_BACKWARD_F16,
-    KNOWN_ATTENTION_BACKWARD_BF16,
+#define KNOWN(id, path, tolerance, solve) KNOWN_##id,
+#include "known_problems.def"
+#undef KNOWN
     KNOWN_PROBLEM_COUNT
 };
 

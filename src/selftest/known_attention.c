@@ -1,6 +1,5 @@
 #include "core/convert.h"
 #include "op/attention/unfused.h"
-#include "selftest/known_attention.h"
 #include "selftest/solution.h"
 
 #include <math.h>
@@ -9,9 +8,6 @@
 #define GROUP 2u /* heads of a key head */
 #define CAPACITY 32u
 #define FEATURE_DIM 32u
-/* For outputs up to 1: well above rounding, well below the effect of a wrong key. */
-#define TOLERANCE_F32 1e-4
-#define TOLERANCE_16 3e-2
 
 struct known_attention {
     uint32_t batch, n_kv_head, n_q, n_kv;
@@ -133,17 +129,18 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
 
 /* Features of a head. A quantised cache has as many as attention_feature takes, where it is there,
  * as real heads have: else another kernel would be compiled and tested for the problem alone. */
-static uint32_t dim_of(const struct solution *s, enum known_problem problem)
+static uint32_t dim_of(const struct solution *s)
 {
     const struct caps *caps = &s->plan->caps;
-    bool features = problem == KNOWN_CACHE_QUANTISED && caps->properties.type == VKA_DEVICE_CPU &&
+    bool features = s->problem == KNOWN_CACHE_QUANTISED &&
+                    caps->properties.type == VKA_DEVICE_CPU &&
                     !kernel_missing(KERNEL_attention_feature, caps);
     return features ? FEATURE_DIM : s->head_dim;
 }
 
-enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
+enum vka_status known_attention(struct solution *s)
 {
-    const struct known_attention a = known(problem, dim_of(s, problem));
+    const struct known_attention a = known(s->problem, dim_of(s));
     const uint32_t q_shape[] = {a.batch, a.n_kv_head * GROUP, a.n_q, a.dim};
     const uint32_t kv_shape[] = {a.batch, a.n_kv_head, a.n_kv, a.dim};
     struct vka_tensor *q, *k, *v, *output, *mask = NULL;
@@ -159,13 +156,12 @@ enum vka_status known_attention_solve(struct solution *s, enum known_problem pro
                           .options.rope.dim = a.rope ? a.dim : 0)));
     ENSURE(known_want(s, output));
     attend(&a, s->want);
-    s->tolerance = a.dtype == VKA_F32 && !a.quantised ? TOLERANCE_F32 : TOLERANCE_16;
     return known_run(s, output, a.cache ? 2 : 1);
 }
 
 /* Softmax of scores [BATCH][HEADS][ROWS][PITCH] in place; the padding of rows must stay as it
  * is. */
-enum vka_status known_softmax_solve(struct solution *s)
+enum vka_status known_softmax(struct solution *s)
 {
     enum { BATCH = 2, HEADS = 2, ROWS = 39, KEYS = 37, PITCH = 40 };
     const struct vka_attention_options options = {.causal = true};
@@ -189,6 +185,5 @@ enum vka_status known_softmax_solve(struct solution *s)
         if (i % PITCH >= KEYS)
             s->want[i] = known_value(1, i);
     }
-    s->tolerance = TOLERANCE_F32 / KEYS;
     return known_run(s, scores, 1);
 }

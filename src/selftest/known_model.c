@@ -1,7 +1,6 @@
 /* Known problems of the operations around attention. */
 #include <vkattn/vkattn_model.h>
 
-#include "selftest/known_model.h"
 #include "selftest/solution.h"
 
 #include <math.h>
@@ -9,10 +8,9 @@
 
 #define ROWS 37u
 #define WIDTH 203u
-#define TOLERANCE 1e-4
 
 /* Layer norm of the sum of two tensors, which is written in place of one. */
-static enum vka_status solve_norm(struct solution *s)
+enum vka_status known_norm(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, width = WIDTH;
     struct vka_tensor *x, *residual, *weight, *bias, *y;
@@ -41,7 +39,7 @@ static enum vka_status solve_norm(struct solution *s)
 }
 
 /* SwiGLU, with a multiplier for all rows. */
-static enum vka_status solve_map(struct solution *s)
+enum vka_status known_map(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, width = WIDTH;
     struct vka_tensor *x, *multiplier, *y;
@@ -68,7 +66,7 @@ static enum vka_status make_ids(struct solution *s, const int32_t *ids, uint32_t
 }
 
 /* Rows of a table in another order, and none. */
-static enum vka_status solve_gather(struct solution *s)
+enum vka_status known_gather(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH};
     int32_t ids[ROWS];
@@ -89,7 +87,7 @@ static enum vka_status solve_gather(struct solution *s)
 }
 
 /* Rows at their own numbers, in place. */
-static enum vka_status solve_rotary(struct solution *s)
+enum vka_status known_rotary(struct solution *s)
 {
     enum { HEADS = 3, DIM = 40, FEATURES = 43 };
     const uint32_t shape[4] = {1, HEADS, ROWS, FEATURES};
@@ -111,7 +109,7 @@ static enum vka_status solve_rotary(struct solution *s)
 }
 
 /* Columns that wrap. */
-static enum vka_status solve_scatter(struct solution *s)
+enum vka_status known_scatter(struct solution *s)
 {
     enum { NEW = 31 };
     const uint32_t shape[2] = {ROWS, WIDTH}, new_shape[2] = {ROWS, NEW};
@@ -146,7 +144,7 @@ static enum vka_status compare_ids(struct solution *s, struct vka_tensor *tensor
     return VKA_OK;
 }
 
-static enum vka_status solve_argmax(struct solution *s)
+enum vka_status known_argmax(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS;
     int32_t want[ROWS] = {0};
@@ -164,7 +162,7 @@ static enum vka_status solve_argmax(struct solution *s)
 
 /* Eight logits of 0 and many of -1, of which top_k leaves the eight: equal weights, whose sums are
  * exact. The draws are those of Philox4x32-10 of the seed 1, as published code computes it. */
-static enum vka_status solve_sample(struct solution *s)
+enum vka_status known_sample(struct solution *s)
 {
     enum { DRAWN = 5, EQUAL = 8 };
     static const uint32_t words[DRAWN] = {0xe3e80670, 0x833ff8dc, 0xe635dbec, 0xe9f4fad0,
@@ -186,7 +184,7 @@ static enum vka_status solve_sample(struct solution *s)
     return compare_ids(s, y, want, DRAWN);
 }
 
-static enum vka_status solve_pool(struct solution *s)
+enum vka_status known_pool(struct solution *s)
 {
     enum { BATCH = 7, LENGTH = 11 };
     const uint32_t shape[3] = {BATCH, ROWS, WIDTH}, batch = BATCH;
@@ -208,7 +206,7 @@ static enum vka_status solve_pool(struct solution *s)
 }
 
 /* Two parts of equal weight, but for rows that one of them has alone. */
-static enum vka_status solve_merge(struct solution *s)
+enum vka_status known_merge(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS;
     struct vka_tensor *x[2], *l[2], *y;
@@ -229,15 +227,4 @@ static enum vka_status solve_merge(struct solution *s)
         s->want[i] = i / WIDTH % 3 == 0 ? b : i / WIDTH % 3 == 1 ? a : (a + b) / 2;
     }
     return known_run(s, y, 1);
-}
-
-enum vka_status known_model_solve(struct solution *s, enum known_problem problem)
-{
-    static enum vka_status (*const solve[])(struct solution *) = {
-        solve_norm,   solve_map,    solve_gather, solve_rotary, solve_scatter,
-        solve_argmax, solve_sample, solve_pool,   solve_merge,
-    };
-    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_CONV, "one for each problem");
-    s->tolerance = TOLERANCE;
-    return solve[problem - KNOWN_NORM](s);
 }

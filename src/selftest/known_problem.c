@@ -4,10 +4,6 @@
 #include "op/cache/hadamard.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "selftest/known_attention.h"
-#include "selftest/known_model.h"
-#include "selftest/known_state.h"
-#include "selftest/known_train.h"
 #include "selftest/solution.h"
 
 #include <math.h>
@@ -23,9 +19,14 @@
 #define COLUMNS 37u
 #define SIDE 83u /* length of the other axis of a copy */
 
-static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows,
-                                    uint32_t depth)
+enum vka_status known_product(struct solution *s)
 {
+    const enum vka_dtype dtype = s->problem == KNOWN_MATMUL_F16    ? VKA_F16
+                                 : s->problem == KNOWN_MATMUL_BF16 ? VKA_BF16
+                                                                   : VKA_F32;
+    const uint32_t depth = s->problem == KNOWN_MATMUL_LONG ? LONG_DEPTH : DEPTH;
+    const bool few = s->problem == KNOWN_MATMUL_FEW || s->problem == KNOWN_MATMUL_LONG;
+    const uint32_t rows = few ? FEW_ROWS : ROWS;
     struct vka_tensor *a, *b, *bias, *c;
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
@@ -50,8 +51,9 @@ static float input_value(uint32_t i)
 }
 
 /* Weights of type q8_0 whose scale is an eighth: exact. */
-static enum vka_status solve_quantised(struct solution *s, enum vka_dtype activations)
+enum vka_status known_quantised(struct solution *s)
 {
+    const enum vka_dtype activations = s->problem == KNOWN_MATMUL_INTEGERS ? VKA_I8 : VKA_F32;
     enum vka_status status = VKA_OK;
     enum { BLOCKS = DEPTH / 32, BYTES = 34 };
     struct vka_tensor *a, *b = NULL, *c;
@@ -85,7 +87,7 @@ fail:
     return status;
 }
 
-static enum vka_status solve_loops(struct solution *s)
+enum vka_status known_loops(struct solution *s)
 {
     const uint32_t one = 1;
     uint32_t number = 1, want = 1;
@@ -115,7 +117,7 @@ static enum vka_status solve_loops(struct solution *s)
 }
 
 /* Transposes matrices. */
-static enum vka_status solve_copy(struct solution *s)
+enum vka_status known_copy(struct solution *s)
 {
     struct plan_mark mark;
     struct vka_tensor *from, *to, turned;
@@ -137,7 +139,7 @@ static enum vka_status solve_copy(struct solution *s)
     return known_run(s, to, 1);
 }
 
-static enum vka_status solve_hadamard(struct solution *s)
+enum vka_status known_hadamard(struct solution *s)
 {
     enum { BLOCK = 4, DIM = 3 * BLOCK };
     static const double matrix[BLOCK][BLOCK] = {{0.5, 0.5, 0.5, 0.5},
@@ -157,11 +159,10 @@ static enum vka_status solve_hadamard(struct solution *s)
     for (uint32_t i = 0; i < 6 * SIDE * DIM; i++)
         for (uint32_t j = 0; j < BLOCK; j++)
             s->want[i] += matrix[i % BLOCK][j] * known_value(1, i / BLOCK * BLOCK + j);
-    s->tolerance = 1e-5;
     return known_run(s, to, 1);
 }
 
-static enum vka_status solve_nonfinite(struct solution *s)
+enum vka_status known_nonfinite(struct solution *s)
 {
     struct plan_mark mark;
     struct vka_tensor *t;
@@ -190,96 +191,33 @@ static enum vka_status solve_nonfinite(struct solution *s)
     return VKA_OK;
 }
 
-static enum vka_status solve(struct solution *s, enum known_problem problem)
-{
-    switch (problem) {
-    case KNOWN_LOOPS:
-        return solve_loops(s);
-    case KNOWN_COPY:
-        return solve_copy(s);
-    case KNOWN_HADAMARD:
-        return solve_hadamard(s);
-    case KNOWN_NONFINITE:
-        return solve_nonfinite(s);
-    case KNOWN_MATMUL:
-        return solve_matmul(s, VKA_F32, ROWS, DEPTH);
-    case KNOWN_MATMUL_FEW:
-        return solve_matmul(s, VKA_F32, FEW_ROWS, DEPTH);
-    case KNOWN_MATMUL_QUANTISED:
-        return solve_quantised(s, VKA_F32);
-    case KNOWN_MATMUL_INTEGERS:
-        return solve_quantised(s, VKA_I8);
-    case KNOWN_MATMUL_F16:
-        return solve_matmul(s, VKA_F16, ROWS, DEPTH);
-    case KNOWN_MATMUL_BF16:
-        return solve_matmul(s, VKA_BF16, ROWS, DEPTH);
-    case KNOWN_MATMUL_LONG:
-        return solve_matmul(s, VKA_F32, FEW_ROWS, LONG_DEPTH);
-    case KNOWN_SOFTMAX:
-        return known_softmax_solve(s);
-    case KNOWN_FUSED:
-    case KNOWN_FUSED_F16:
-    case KNOWN_FUSED_BF16:
-    case KNOWN_FUSED_FEW:
-    case KNOWN_MASK:
-    case KNOWN_ROPE:
-    case KNOWN_CACHE:
-    case KNOWN_PAGES:
-    case KNOWN_CACHE_QUANTISED:
-        break;
-    case KNOWN_NORM:
-    case KNOWN_MAP:
-    case KNOWN_GATHER:
-    case KNOWN_ROTARY:
-    case KNOWN_SCATTER:
-    case KNOWN_ARGMAX:
-    case KNOWN_SAMPLE:
-    case KNOWN_POOL:
-    case KNOWN_MERGE:
-        return known_model_solve(s, problem);
-    case KNOWN_CONV:
-    case KNOWN_LINEAR_RECURRENT:
-        return known_state_solve(s, problem);
-    case KNOWN_SUM_AXES:
-    case KNOWN_MAP_BACKWARD:
-    case KNOWN_CROSS_ENTROPY:
-    case KNOWN_OPTIMISER:
-    case KNOWN_NORM_BACKWARD:
-    case KNOWN_GATHER_BACKWARD:
-    case KNOWN_ATTENTION_BACKWARD:
-    case KNOWN_ATTENTION_BACKWARD_FUSED:
-    case KNOWN_ATTENTION_BACKWARD_F16:
-    case KNOWN_ATTENTION_BACKWARD_BF16:
-        return known_train_solve(s, problem);
-    case KNOWN_PROBLEM_COUNT:
-        break;
-    }
-    return known_attention_solve(s, problem);
-}
-
-/* The attention path of a problem. */
-static enum vka_path path_of(enum known_problem problem)
-{
-    if (problem == KNOWN_PAGES || problem == KNOWN_ATTENTION_BACKWARD)
-        return VKA_PATH_UNFUSED;
-    if ((problem >= KNOWN_FUSED && problem <= KNOWN_MASK) ||
-        problem >= KNOWN_ATTENTION_BACKWARD_FUSED)
-        return VKA_PATH_FUSED;
-    return VKA_PATH_AUTO;
-}
+/* The rows of known_problems.def. */
+static const struct known_row {
+    enum vka_path path; /* of attention */
+    double tolerance;
+    enum vka_status (*solve)(struct solution *s);
+} rows[] = {
+#define KNOWN(id, path, tolerance, solve) [KNOWN_##id] = {VKA_PATH_##path, tolerance, solve},
+#include "known_problems.def"
+#undef KNOWN
+};
 
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
                                     struct kernel_set without, uint32_t head_dim, bool *right)
 {
     enum vka_status status = VKA_OK;
-    struct solution s = {.device = device, .head_dim = head_dim, .right = right};
+    struct solution s = {.device = device,
+                         .problem = problem,
+                         .head_dim = head_dim,
+                         .tolerance = rows[problem].tolerance,
+                         .right = right};
     TRY(vka_plan_create(device,
-                        VKA_INFO(vka_plan_info, .path = path_of(problem),
+                        VKA_INFO(vka_plan_info, .path = rows[problem].path,
                                  .submit_budget = VKA_NO_BUDGET,
                                  .count_nonfinite = problem == KNOWN_NONFINITE),
                         &s.plan));
     s.plan->without = without;
-    TRY(solve(&s, problem));
+    TRY(rows[problem].solve(&s));
 fail:
     vka_plan_destroy(&s.plan);
     vka_cache_destroy(&s.cache);

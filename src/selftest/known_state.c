@@ -1,17 +1,14 @@
 #include <vkattn/vkattn_model.h>
 
-#include "selftest/known_state.h"
 #include "selftest/solution.h"
 
 #include <math.h>
 
 #define ROWS 37u
 #define CHANNELS 71u
-#define TOLERANCE 1e-4
-#define TOLERANCE_STATE 2e-3 /* of values up to 400 */
 
 /* Rows that follow others, of which the last ones are kept in their place. */
-static enum vka_status solve_conv(struct solution *s)
+enum vka_status known_conv(struct solution *s)
 {
     enum { WIDTH = 3, DILATION = 2, KEEP = (WIDTH - 1) * DILATION };
     const uint32_t rows[3] = {1, ROWS, CHANNELS}, kept[3] = {1, CHANNELS, KEEP};
@@ -55,7 +52,7 @@ static void take_token(uint32_t head, uint32_t t, double state[FEATURES][VALUES]
 }
 
 /* The gated delta rule, from a state and on, which is kept in its place. */
-static enum vka_status solve_recurrent(struct solution *s)
+enum vka_status known_recurrent(struct solution *s)
 {
     const uint32_t keys[4] = {1, STATES, TOKENS, FEATURES}, rows[4] = {1, STATES, TOKENS, VALUES};
     const uint32_t states[4] = {1, STATES, FEATURES, VALUES};
@@ -79,12 +76,4 @@ static enum vka_status solve_recurrent(struct solution *s)
             take_token(head, t % TOKENS, state, s->want + (head * TOKENS + t % TOKENS) * VALUES);
     }
     return known_run(s, op.output, 2);
-}
-
-enum vka_status known_state_solve(struct solution *s, enum known_problem problem)
-{
-    static enum vka_status (*const solve[])(struct solution *) = {solve_conv, solve_recurrent};
-    _Static_assert(KNOWN_CONV + COUNTOF(solve) == KNOWN_SUM_AXES, "one for each problem");
-    s->tolerance = problem == KNOWN_CONV ? TOLERANCE : TOLERANCE_STATE;
-    return solve[problem - KNOWN_CONV](s);
 }

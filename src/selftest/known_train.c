@@ -1,7 +1,6 @@
 /* Known problems of the operations of training. */
 #include <vkattn/vkattn_train.h>
 
-#include "selftest/known_train.h"
 #include "selftest/solution.h"
 
 #include <math.h>
@@ -10,12 +9,9 @@
 #define WIDTH 203u
 #define MANY_ROWS 2100u /* two splits of a sum */
 #define COLUMNS 11u
-#define TOLERANCE 1e-4
-#define TOLERANCE_F16 4e-3 /* of gradients up to 3, rounded three times: Mesa 26 is 8e-4 off */
-#define TOLERANCE_BF16 (8 * TOLERANCE_F16)
 
 /* The gradient of a bias. */
-static enum vka_status solve_sum_axes(struct solution *s)
+enum vka_status known_sum_axes(struct solution *s)
 {
     const uint32_t shape[2] = {MANY_ROWS, COLUMNS}, width = COLUMNS;
     struct vka_tensor *dy, *db;
@@ -31,7 +27,7 @@ static enum vka_status solve_sum_axes(struct solution *s)
 }
 
 /* SwiGLU. */
-static enum vka_status solve_map_backward(struct solution *s)
+enum vka_status known_map_backward(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH};
     struct vka_tensor *x, *b, *dy, *dx;
@@ -51,7 +47,7 @@ static enum vka_status solve_map_backward(struct solution *s)
 }
 
 /* The gradient, in place of the logits. */
-static enum vka_status solve_cross_entropy(struct solution *s)
+enum vka_status known_cross_entropy(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS, one = 1;
     int32_t labels[ROWS];
@@ -78,7 +74,7 @@ static enum vka_status solve_cross_entropy(struct solution *s)
 }
 
 /* A step of AdamW, whose second moment is the square of the gradient and stays it. */
-static enum vka_status solve_optimiser(struct solution *s)
+enum vka_status known_optimiser(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, one = 1;
     const int32_t none = 0;
@@ -106,7 +102,7 @@ static enum vka_status solve_optimiser(struct solution *s)
 }
 
 /* Layer norm without a weight. */
-static enum vka_status solve_norm_backward(struct solution *s)
+enum vka_status known_norm_backward(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH};
     struct vka_tensor *x, *dy, *dx;
@@ -137,7 +133,7 @@ static enum vka_status solve_norm_backward(struct solution *s)
     return known_run(s, dx, 1);
 }
 
-static enum vka_status solve_gather_backward(struct solution *s)
+enum vka_status known_gather_backward(struct solution *s)
 {
     enum { TABLE = 9 };
     const uint32_t shape[2] = {ROWS, WIDTH}, table[2] = {TABLE, WIDTH}, rows = ROWS;
@@ -193,8 +189,12 @@ static void add_row(double *want, uint32_t first, uint32_t row, bool q_alone)
 
 /* Softcap and a causal mask. The weights are made again, so that log_sum_exp may be off. One operation
  * a gradient, as one may not write a tensor twice. */
-static enum vka_status solve_attention(struct solution *s, enum vka_dtype dtype, bool q_alone)
+enum vka_status known_attention_backward(struct solution *s)
 {
+    const bool q_alone = s->problem == KNOWN_ATTENTION_BACKWARD;
+    const enum vka_dtype dtype = s->problem == KNOWN_ATTENTION_BACKWARD_F16    ? VKA_F16
+                                 : s->problem == KNOWN_ATTENTION_BACKWARD_BF16 ? VKA_BF16
+                                                                               : VKA_F32;
     const uint32_t shape[4] = {1, HEADS, ROWS, DIM};
     struct vka_tensor *x, *y, *dy, *log_sum, *dx;
     ENSURE(known_tensor(s, dtype, 4, shape, 1, &x));
@@ -221,38 +221,4 @@ static enum vka_status solve_attention(struct solution *s, enum vka_dtype dtype,
     for (uint32_t row = 0; row < HEADS * ROWS; row++)
         add_row(s->want, row / ROWS * ROWS, row, q_alone);
     return known_run(s, dx, 1);
-}
-
-static enum vka_status solve_attention_backward(struct solution *s)
-{
-    return solve_attention(s, VKA_F32, true);
-}
-
-static enum vka_status solve_attention_fused(struct solution *s)
-{
-    return solve_attention(s, VKA_F32, false);
-}
-
-static enum vka_status solve_attention_f16(struct solution *s)
-{
-    s->tolerance = TOLERANCE_F16;
-    return solve_attention(s, VKA_F16, false);
-}
-
-static enum vka_status solve_attention_bf16(struct solution *s)
-{
-    s->tolerance = TOLERANCE_BF16;
-    return solve_attention(s, VKA_BF16, false);
-}
-
-enum vka_status known_train_solve(struct solution *s, enum known_problem problem)
-{
-    static enum vka_status (*const solve[])(struct solution *) = {
-        solve_sum_axes,      solve_map_backward,    solve_cross_entropy,      solve_optimiser,
-        solve_norm_backward, solve_gather_backward, solve_attention_backward, solve_attention_fused,
-        solve_attention_f16, solve_attention_bf16,
-    };
-    _Static_assert(KNOWN_SUM_AXES + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
-    s->tolerance = TOLERANCE;
-    return solve[problem - KNOWN_SUM_AXES](s);
 }

@@ -10,13 +10,14 @@
 struct solution {
     struct vka_device *device;
     struct vka_plan *plan;
+    enum known_problem problem;
     uint32_t head_dim;
     struct vka_tensor *tensors[KNOWN_TENSORS];
     size_t n_tensor; /* made so far; one more while one is being made */
     struct vka_cache *cache;
-    double *want; /* [elements of the result] */
-    double tolerance;
-    bool *right; /* see known_problem_solve */
+    double *want;     /* [elements of the result] */
+    double tolerance; /* of the problem, see known_problems.def */
+    bool *right;      /* see known_problem_solve */
 };
 
 /* Element `index` of the operand with this seed. */
@@ -32,5 +33,11 @@ enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor);
 /* Runs the plan `times` times and compares the tensor, which may be NULL. Does nothing if kernels
  * are only chosen. */
 enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_t times);
+
+/* What the rows of known_problems.def name: each solves a problem, or several that it tells apart by
+ * s->problem. */
+#define KNOWN(id, path, tolerance, solve) enum vka_status solve(struct solution *s);
+#include "known_problems.def"
+#undef KNOWN
 
 #endif
