@@ -50,56 +50,13 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
 /* The kernels with matrix units: both inputs are of one 16-bit type. */
 bool is_attention_coop(enum kernel kernel);
 
-/* A family of kernels is the rows whose names begin alike. */
-void check_matmul(struct check *c);
-void bench_matmul(struct check *c);
-void check_block(struct check *c);
-void bench_block(struct check *c);
-void check_attention(struct check *c);
-void bench_attention(struct check *c);
-void check_backward(struct check *c);
-void check_backward_fused(struct check *c);
-void bench_backward(struct check *c);
-void bench_backward_fused(struct check *c);
-void check_copy(struct check *c);
-void bench_copy(struct check *c);
-void check_rope(struct check *c);
-void bench_rope(struct check *c);
-void check_append(struct check *c);
-void bench_append(struct check *c);
-void check_map(struct check *c);
-void bench_map(struct check *c);
-void check_gather(struct check *c);
-void bench_gather(struct check *c);
-void check_rotary(struct check *c);
-void bench_rotary(struct check *c);
-void check_scatter(struct check *c);
-void bench_scatter(struct check *c);
-void check_argmax(struct check *c);
-void bench_argmax(struct check *c);
-void check_pool(struct check *c);
-void bench_pool(struct check *c);
-void check_conv(struct check *c);
-void bench_conv(struct check *c);
-void check_linear(struct check *c);
-void bench_linear(struct check *c);
-void check_merge(struct check *c);
-void bench_merge(struct check *c);
-void check_draws(struct check *c);
-void bench_sample(struct check *c);
-void check_norm(struct check *c);
-void check_slopes(struct check *c);
-void bench_slopes(struct check *c);
-void check_sums(struct check *c);
-void bench_sums(struct check *c);
-void check_entropy(struct check *c);
-void bench_entropy(struct check *c);
-void check_optimiser(struct check *c);
-void bench_optimiser(struct check *c);
-void check_norm_slopes(struct check *c);
-void bench_norm_slopes(struct check *c);
-void check_gather_sums(struct check *c);
-void bench_gather_sums(struct check *c);
-void bench_norm(struct check *c);
+/* Checks and times the kernels of a family. */
+#define CHECKED(prefix, noun)           \
+    void check_##noun(struct check *c); \
+    void bench_##noun(struct check *c);
+#define ELSEWHERE(prefix, test)
+#include "families.def"
+#undef CHECKED
+#undef ELSEWHERE
 
 #endif

@@ -41,42 +41,11 @@ static const struct family {
     void (*check)(struct check *c), (*bench)(struct check *c);
     const char *elsewhere; /* which test checks it where this one does not */
 } families[] = {
-    {"matmul_dot", check_block, bench_block, NULL},
-    {"quantise", check_block, bench_block, NULL},
-    {"matmul_block", check_block, bench_block, NULL},
-    {"matmul_bytes", check_block, bench_block, NULL},
-    {"matmul_few_half", NULL, NULL, "test_gpu row_bits"},
-    {"matmul_", check_matmul, bench_matmul, NULL},
-    {"softmax_backward", check_backward, bench_backward, NULL},
-    {"softmax_", check_attention, bench_attention, NULL},
-    {"attention_backward", check_backward_fused, bench_backward_fused, NULL},
-    {"attention_", check_attention, bench_attention, NULL},
-    {"copy", check_copy, bench_copy, NULL},
-    {"rope", check_rope, bench_rope, NULL},
-    {"map_backward", check_slopes, bench_slopes, NULL},
-    {"sum_axes", check_sums, bench_sums, NULL},
-    {"cross_entropy", check_entropy, bench_entropy, NULL},
-    {"optimiser", check_optimiser, bench_optimiser, NULL},
-    {"scalars", NULL, NULL, "test_gpu train"},
-    {"norm_backward", check_norm_slopes, bench_norm_slopes, NULL},
-    {"gather_backward", check_gather_sums, bench_gather_sums, NULL},
-    {"map", check_map, bench_map, NULL},
-    {"gather", check_gather, bench_gather, NULL},
-    {"rotary", check_rotary, bench_rotary, NULL},
-    {"scatter", check_scatter, bench_scatter, NULL},
-    {"argmax", check_argmax, bench_argmax, NULL},
-    {"pool", check_pool, bench_pool, NULL},
-    {"causal_conv", check_conv, bench_conv, NULL},
-    {"linear_recurrent", check_linear, bench_linear, NULL},
-    {"merge", check_merge, bench_merge, NULL},
-    {"sample", check_draws, bench_sample, NULL},
-    {"norm", check_norm, bench_norm, NULL},
-    {"cache_append", check_append, bench_append, NULL},
-    {"cache_", NULL, NULL, "test_gpu cache"},
-    {"hadamard", NULL, NULL, "test_gpu cache_steps"},
-    {"nonfinite", NULL, NULL, "test_gpu nonfinite"},
-    {"sum_splits", NULL, NULL, "test_gpu large"},
-    {"loop_probe", NULL, NULL, "test_gpu self_test"},
+#define CHECKED(prefix, noun) {prefix, check_##noun, bench_##noun, NULL},
+#define ELSEWHERE(prefix, test) {prefix, NULL, NULL, test},
+#include "families.def"
+#undef CHECKED
+#undef ELSEWHERE
 };
 
 struct settings {

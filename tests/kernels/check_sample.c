@@ -265,7 +265,7 @@ void check_draws(struct check *c)
         }
 }
 
-void bench_sample(struct check *c)
+void bench_draws(struct check *c)
 {
     const uint32_t size[2] = {1, 49152}, one = 1;
     const struct layout dense = layout_dense();
