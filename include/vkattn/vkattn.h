@@ -315,7 +315,8 @@ VKA_API enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint
 VKA_API enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint32_t first,
                                          uint32_t count, struct vka_tensor **view);
 
-/* The same elements, in row-major order, with another shape. INVALID if that would need a copy. */
+/* Makes a view of all elements in row-major order with another shape. INVALID if that would need a
+ * copy. */
 VKA_API enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank,
                                            const uint32_t *shape, struct vka_tensor **view);
 

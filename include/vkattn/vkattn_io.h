@@ -78,7 +78,7 @@ struct vka_safetensors; /* an open file; its arrays point into the mapped file *
 VKA_API enum vka_status vka_safetensors_open(const char *path, char *error,
                                              struct vka_safetensors **file);
 
-/* The same for a file in memory. data must outlive the object; path is only used in sentences. */
+/* Opens a file that is in memory. data must outlive the object; path is only used in sentences. */
 VKA_API enum vka_status vka_safetensors_parse(const char *path, const void *data, size_t size,
                                               char *error, struct vka_safetensors **file);
 VKA_API void vka_safetensors_close(struct vka_safetensors **file);
@@ -154,8 +154,8 @@ VKA_API enum vka_status vka_int4_repack(const struct vka_int4 *weight, void *blo
  * is copied. Objects, strings, complex numbers and records are not supported (VKA_IO). */
 struct vka_npy;
 
-/* As vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close. The array is valid
- * until the file is closed. */
+/* These work as vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close do. The array
+ * is valid until the file is closed. */
 VKA_API enum vka_status vka_npy_open(const char *path, char *error, struct vka_npy **file);
 VKA_API enum vka_status vka_npy_parse(const char *path, const void *data, size_t size, char *error,
                                       struct vka_npy **file);
@@ -231,13 +231,14 @@ struct vka_gguf_value {
     size_t size;             /* bytes */
 };
 
-/* As vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close. A model may lie in several
- * files, NAME-00001-of-00003.gguf and so on, as llama-gguf-split makes them (keys split.no, split.count,
- * split.tensors.count): vka_gguf_open takes the path of any of them and opens all as one, whose
- * metadata is that of the first, and whose tensors are those of the first, then of the second, ...
- * IO, with a sentence that names the part, where one is missing, is not the one that its name says, has
- * a tensor of another one, or is of another model: another number of parts or tensors, a key that the
- * first has not. vka_gguf_parse reads one file, be it a part or not. */
+/* These work as vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close do. A model
+ * may lie in several files, NAME-00001-of-00003.gguf and so on, as llama-gguf-split makes them
+ * (keys split.no, split.count, split.tensors.count): vka_gguf_open takes the path of any of them
+ * and opens all as one, whose metadata is that of the first, and whose tensors are those of the
+ * first, then of the second, ... IO, with a sentence that names the part, where one is missing, is
+ * not the one that its name says, has a tensor of another one, or is of another model: another
+ * number of parts or tensors, a key that the first has not. vka_gguf_parse reads one file, be it a
+ * part or not. */
 VKA_API enum vka_status vka_gguf_open(const char *path, char *error, struct vka_gguf **file);
 VKA_API enum vka_status vka_gguf_parse(const char *path, const void *data, size_t size, char *error,
                                        struct vka_gguf **file);
@@ -249,7 +250,8 @@ VKA_API size_t vka_gguf_count(const struct vka_gguf *file);
 VKA_API const struct vka_gguf_tensor *vka_gguf_at(const struct vka_gguf *file, size_t index);
 VKA_API const struct vka_gguf_tensor *vka_gguf_find(const struct vka_gguf *file, const char *name);
 
-/* The same for metadata and its keys. */
+/* The number of values of the metadata, the value at an index, and the value of a key; NULL where
+ * there is none. */
 VKA_API size_t vka_gguf_metadata_count(const struct vka_gguf *file);
 VKA_API const struct vka_gguf_value *vka_gguf_metadata_at(const struct vka_gguf *file,
                                                           size_t index);
@@ -266,7 +268,7 @@ VKA_API enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const 
  * and others as u64; this reads both. */
 VKA_API bool vka_gguf_integer(const struct vka_gguf_value *value, uint64_t index, int64_t *number);
 
-/* The same for F32 and F64. */
+/* Reads the item at an index of F32 or F64; false as vka_gguf_integer says. */
 VKA_API bool vka_gguf_real(const struct vka_gguf_value *value, uint64_t index, double *number);
 
 /* Steps through the strings of a value, or through its single one: *text is the next, *size bytes

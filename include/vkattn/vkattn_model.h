@@ -371,7 +371,7 @@ struct vka_linear_attention_op {
     /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
      * last. The second may be in place of the first. NULL: 0; not wanted. */
     struct vka_tensor *past_state, *present_state;
-    /* As vka_causal_conv_op has them, but past_state and present_state have n_sequence in place of
+    /* These are as in vka_causal_conv_op, but past_state and present_state have n_sequence in place of
      * batch. Rows from a length on never reach a state. */
     struct vka_tensor *lengths, *q_start;
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */

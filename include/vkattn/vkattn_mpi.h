@@ -148,7 +148,7 @@ VKA_API enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi,
                                              const struct vka_mpi_layer_info *info,
                                              struct vka_mpi_layer **layer);
 
-/* The same from a safetensors file, which each rank maps. The file holds q_proj.weight,
+/* Makes the layer of a safetensors file, which each rank maps. The file holds q_proj.weight,
  * k_proj.weight and v_proj.weight, and may hold o_proj.weight and the biases (q_proj.bias and so
  * on), all of one type: F32, F16 or BF16. info->layer gives n_head, and n_kv_head and interleaved
  * if they are not the default; sizes come from the shapes in the file. IO also if the file is not

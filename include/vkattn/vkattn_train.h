@@ -212,8 +212,8 @@ struct vka_cross_entropy_op {
     struct vka_tensor *labels; /* I32, the axes of logits but the last; [1] if there is none */
     float smoothing;           /* 0 to 1 */
     struct vka_tensor *loss;   /* F32 [1] */
-    /* As logits, and may be in place of them: receives the gradient of gradient_scale * loss, 0 in
-     * rows that do not count. NULL: not wanted. */
+    /* Has the shape of logits, and may be in place of them. Receives the gradient of
+     * gradient_scale * loss, 0 in rows that do not count. NULL: not wanted. */
     struct vka_tensor *gradient;
     uint32_t given;       /* VKA_GIVEN_GRADIENT_SCALE */
     float gradient_scale; /* 0: 1, unless given. For gradients accumulated over n plans 1 / n. */

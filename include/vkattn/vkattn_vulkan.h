@@ -191,9 +191,9 @@ struct vka_submit_info {
 /* The most waits, and the most signals, of a submit. */
 #define VKA_MAX_SEMAPHORES 16
 
-/* As vka_plan_submit, but waits for semaphores of the application and signals others. Later submits
- * to the vkattn queue run after it, and so do vka_tensor_read and vka_tensor_write. info may be
- * NULL. INVALID; UNSUPPORTED (a value is given, but the device has not enabled timelineSemaphore);
+/* Submits as vka_plan_submit does, waits for semaphores of the application and signals others. Later
+ * submits to the vkattn queue run after it, and so do vka_tensor_read and vka_tensor_write. info may
+ * be NULL. INVALID; UNSUPPORTED (a value is given, but the device has not enabled timelineSemaphore);
  * DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_plan_submit_with(struct vka_plan *plan,
                                              const struct vka_submit_info *info, uint64_t *ticket);

@@ -122,7 +122,8 @@ float scale_of(uint64_t scales, uint base, uint c, uint type)
     return lane() < 4 ? scale : unpackHalf2x16(Word(scales).at[at + 1 >> 1])[at + 1 & 1];
 }
 
-// The same for each of eight rows at values at[8]. Where lanes load alone, each loads those of one row.
+// Scales of a lane's words in each of eight rows at values at[8]. Where lanes load alone, each loads
+// those of one row.
 void scales_of(uint64_t scales, uint at[8], uint c, uint type, out float scale[8])
 {
     if (OWN_WORDS == 0 || IS_HEAD_SCALED(type)) {

@@ -31,7 +31,7 @@ float from_e2m1(uint x)
     return (x & 8u) != 0u && m != 0u ? -magnitude : magnitude;
 }
 
-// The same of the lowest 4 bits of four bytes.
+// Twice the numbers of type e2m1 in the lowest 4 bits of four bytes.
 vec4 four_e2m1(uint x)
 {
     return vec4(from_e2m1(x), from_e2m1(x >> 8), from_e2m1(x >> 16), from_e2m1(x >> 24));
@@ -76,7 +76,7 @@ float from_nf4(uint q)
     return (q & 1u) != 0u ? y.y : y.x;
 }
 
-// The same of the lowest 4 bits of four bytes.
+// The values of nf4 in the lowest 4 bits of four bytes.
 vec4 four_nf4(uint x)
 {
     return vec4(from_nf4(x), from_nf4(x >> 8), from_nf4(x >> 16), from_nf4(x >> 24));

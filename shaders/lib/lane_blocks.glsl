@@ -191,7 +191,7 @@ void unpack_lane_sixes(uint column, uint c)
         lane_words[at + i] >>= 2 * c;
 }
 
-// The same of iq4_xs.
+// Unpacks the scales of a slice of iq4_xs.
 void unpack_lane_iq4_xs(uint column, uint c)
 {
     uint head = lane_words[column * LANE_WORDS], high = head >> 16 + 4 * c;

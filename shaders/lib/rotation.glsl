@@ -16,7 +16,8 @@ uint turns(int position, uvec2 frequency)
     return position < 0 ? high - frequency.x : high;
 }
 
-// The same bits in every kernel: none contracts a product and a sum. cs: cosine and sine.
+// Rotates a pair, with the same bits in every kernel: none contracts a product and a sum. cs: cosine
+// and sine.
 vec2 rotated_by(vec2 x, vec2 cs)
 {
     precise vec2 y = vec2(x.x * cs.x - x.y * cs.y, x.x * cs.y + x.y * cs.x);

@@ -141,7 +141,7 @@ uint run_integers(run r, uint part, uint i)
      : RUN_TYPE == TYPE_Q5_0 || RUN_TYPE == TYPE_Q5_1 || RUN_TYPE == TYPE_Q5_K ? 0x1fu             \
                                                                                : 0xfu)
 
-// The same, in the halves of words: 0 and 2, 1 and 3.
+// The integers of a run in the halves of words: 0 and 2, 1 and 3.
 uvec2 run_bytes(run r, uint part, uint i)
 {
     uint x = run_integers(r, part, i);

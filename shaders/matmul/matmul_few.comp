@@ -171,7 +171,7 @@ void end_chain()
     }
 }
 
-// The same of a slice of runs.
+// Adds the products of a slice of runs.
 void add_runs()
 {
     uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;

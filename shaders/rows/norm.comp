@@ -108,7 +108,7 @@ vec2 first_pair(uint pair)
     return vec2(rounded(v.x, SUM_TYPE), rounded(v.y, SUM_TYPE));
 }
 
-// The same, after first_pair.
+// The values of a pair that first_pair was called for.
 vec2 next_pair(uint pair)
 {
     if (SUM_TYPE == TYPE_NONE)

@@ -39,7 +39,7 @@ bool dtype_has_cpu_kernels(enum vka_dtype dtype);
 /* Values in a word of cached keys and values; 0: no cache has the type. */
 uint32_t dtype_word_values(enum vka_dtype dtype);
 
-/* As vka_dtype_block, of DTYPE_ACTIVATION too. */
+/* Gives what vka_dtype_block gives, and knows DTYPE_ACTIVATION too. */
 void dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* Bytes of `count` elements; of a block type, count is whole blocks. */

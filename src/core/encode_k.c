@@ -264,7 +264,7 @@ static bool is_too_large(const float *x)
     return most > TOO_LARGE;
 }
 
-/* As decode_sixes() of block.c reads them; fifths NULL: levels have four bits. */
+/* Writes a block as decode_sixes() of block.c reads it; fifths NULL: levels have four bits. */
 static void put_sixes(const float *x, struct fit f, uint8_t *b, uint8_t *fifths, uint8_t *nibbles)
 {
     uint8_t levels[VALUES];

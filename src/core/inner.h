@@ -16,8 +16,9 @@ bool inner_has_matrices(const struct vka_device_properties *device, enum vka_dty
 enum vka_dtype inner_dtype(const struct vka_device_properties *device,
                            const enum vka_dtype operands[], size_t n);
 
-/* The same of a layer: its queries, keys, values and context. Its operands are query, key, value and
- * output (rows), and its weights but those of a block type, which kernels decode to the rows' type. */
+/* The type in which a layer keeps its queries, keys, values and context. Its operands are query, key,
+ * value and output (rows), and its weights but those of a block type, which kernels decode to the
+ * rows' type. */
 enum vka_dtype inner_dtype_of_layer(const struct vka_device_properties *device,
                                     enum vka_dtype weights, const enum vka_dtype rows[4]);
 

@@ -52,7 +52,7 @@ void os_windows_set_errno(void)
 
 /* ---- Characters ------------------------------------------------------------------------------ */
 
-/* The same path from its root, without the limit of 260 characters. Frees path. */
+/* Gives a path from its root, without the limit of 260 characters, and frees `path`. */
 static wchar_t *lift_limit(wchar_t *path)
 {
     static const wchar_t local[] = L"\\\\?\\", network[] = L"\\\\?\\UNC";

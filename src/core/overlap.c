@@ -105,8 +105,8 @@ static void add_term(struct equation *e, uint64_t step, uint64_t most)
         e->terms[e->n++] = (struct term){step, most};
 }
 
-/* The same for three terms, if the last step divides the others: modulo the second step, the first
- * term must come as close to the sum as the last term reaches. */
+/* Solves three terms, if the last step divides the others: modulo the second step, the first term
+ * must come as close to the sum as the last term reaches. */
 static bool solve_three(const struct equation *e, uint32_t at, uint64_t sum, uint64_t low,
                         uint64_t high)
 {

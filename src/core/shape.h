@@ -25,14 +25,14 @@ uint64_t shape_extent(const struct shape *shape);
 /* Whether the elements lie one after the other in row-major order. */
 bool shape_is_dense(const struct shape *shape);
 
-/* The same elements in row-major order with another size. False if no strides describe that. */
+/* Gives elements in row-major order another size. False if no strides describe that. */
 bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size,
                    struct shape *shape);
 
 /* The shape with rank 4: leading axes of size 1 and stride 0 are added. */
 struct shape shape_rank4(const struct shape *shape);
 
-/* The same memory in blocks of `values` along the last axis, the last of which may be incomplete;
+/* Describes memory in blocks of `values` along the last axis, the last of which may be incomplete;
  * strides and offset count blocks. */
 struct shape shape_blocks(const struct shape *shape, uint32_t values);
 

@@ -27,7 +27,7 @@
         }                                                                                        \
     } while (0)
 
-/* The same for functions that have nothing to release: they return at once, and need `log` alone. */
+/* These are for functions that have nothing to release: they return at once, and need `log` alone. */
 #define ENSURE_ARG(expr, ...)                                \
     do {                                                     \
         if (!(expr))                                         \

@@ -28,7 +28,7 @@ enum vka_status queue_check_lost(struct vka_device *device, enum vka_status stat
  * and its TIMEOUT is not logged. */
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout);
 
-/* The same, but no TIMEOUT is logged: the caller says what it waited for. */
+/* Waits as queue_wait does, but logs no TIMEOUT: the caller says what it waited for. */
 enum vka_status queue_try(struct vka_device *device, uint64_t ticket, uint64_t timeout);
 
 /* Releases `item` when its ticket is done; at once if it is done already. */

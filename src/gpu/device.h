@@ -19,7 +19,7 @@ void device_lower_limits(struct vka_device *device, const struct vka_device_info
 /* Loads the functions for labels, if info asks for them. */
 void device_load_labels(struct vka_device *device);
 
-/* As vka_device_create, with the function for self-tests. */
+/* Does what vka_device_create does, with the function for self-tests. */
 enum vka_status device_create(const struct vka_device_info *info, test_kernel_function *test,
                               struct vka_device **out);
 /* Completes a device that has a logical device and its queue. */

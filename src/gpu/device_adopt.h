@@ -4,7 +4,7 @@
 
 #include "gpu/state.h"
 
-/* As vka_device_adopt, with the function for self-tests. */
+/* Does what vka_device_adopt does, with the function for self-tests. */
 enum vka_status device_adopt(const struct vka_vulkan_info *vulkan,
                              const struct vka_device_info *info, test_kernel_function *test,
                              struct vka_device **out);

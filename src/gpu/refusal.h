@@ -13,8 +13,8 @@ bool refusal_is(VkResult result);
 enum vka_status refusal_add(struct vka_device *device, const struct pipeline_key *key,
                             VkResult result, const char *call);
 
-/* The same for another reason than the driver's: the end of a sentence that begins with "the
- * kernel", for as long as the program runs. */
+/* Notes a refusal for another reason than the driver's: `reason` is the end of a sentence that begins
+ * with "the kernel", and lives as long as the program. */
 enum vka_status refusal_add_why(struct vka_device *device, const struct pipeline_key *key,
                                 VkResult result, const char *reason);
 

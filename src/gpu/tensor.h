@@ -24,7 +24,7 @@ struct vka_tensor tensor_slice_along(const struct vka_tensor *tensor, uint32_t a
 /* The last two axes exchanged, of a tensor of rank 2 or more, holding no reference. */
 struct vka_tensor tensor_transposed(const struct vka_tensor *tensor);
 
-/* The same tensor with rank 4, leading axes of 1. */
+/* A view of the tensor with rank 4, by leading axes of 1. */
 struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
 
 /* [batch][n][width] as [batch][1][n][width]. */

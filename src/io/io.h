@@ -14,7 +14,7 @@
 enum vka_status vka_io_fail(char *error, enum vka_status status, const char *path,
                             const char *format, ...) FORMAT_PRINTF(4, 5);
 
-/* The same for a system call that failed: "path: cannot VERB: text of errno". */
+/* Writes the sentence of a system call that failed: "path: cannot VERB: text of errno". */
 enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);
 
 /* Bytes of the UTF-8 character at the beginning of text[size], size at least 1; 0 if it is invalid:

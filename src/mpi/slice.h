@@ -39,7 +39,7 @@ void views_destroy(struct views *views);
 enum vka_status slice_check(struct log *log, const char *caller, const char *name,
                             const struct vka_tensor *tensor, uint32_t axis, uint32_t whole);
 
-/* The same for options; what may be broadcast may also have size 1. */
+/* Checks the tensors of options in this way; what may be broadcast may also have size 1. */
 enum vka_status slice_check_options(struct log *log, const char *caller,
                                     const struct vka_attention_options *options, uint32_t batch,
                                     uint32_t n_head);

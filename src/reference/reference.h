@@ -23,7 +23,7 @@ struct ref_attention {
     size_t kv_length_count;
     const int64_t *query_offset; /* [query_offset_count]; NULL: n_past */
     size_t query_offset_count;
-    /* As in struct vka_attention_options. */
+    /* These are the options of struct vka_attention_options. */
 #define OPTION(kind, type, wide, name) wide name;
 #include "../attention_options.def"
 #undef OPTION

@@ -17,7 +17,7 @@ double ref_activation_slope(enum vka_activation kind, double alpha, double x);
 double ref_cross_entropy(const double *logits, const int32_t *labels, size_t rows, size_t n,
                          double smoothing, double scale, double *gradient);
 
-/* The same of the mean squared error over n elements. */
+/* The mean squared error over n elements, and the gradient of scale times it, NULL: not wanted. */
 double ref_square_error(const double *x, const double *target, size_t n, double scale,
                         double *gradient);
 

@@ -78,7 +78,7 @@ void expect_end(struct world *w, enum vka_status got, enum vka_status want, cons
         expect_end(w, call, want, word, __LINE__); \
     } while (0)
 
-/* The same for a call whose last argument receives a product. */
+/* A call that must fail so, and whose last argument would receive a product. */
 #define MAKES_NOTHING(type, want, word, call)                       \
     do {                                                            \
         struct type *made = (struct type *)w;                       \

@@ -110,7 +110,7 @@ static void tensors(void **state)
     TENSOR(VKA_INVALID, "rank", d, VKA_F32, 5, SIZES(1, 1, 1, 1, 1));
     TENSOR(VKA_INVALID, "rank", d, VKA_F32, UINT32_MAX, &one);
     TENSOR(VKA_INVALID, "shape", d, VKA_F32, 1, NULL);
-    /* As on a GPU of 8 GiB whose allocations end at 4: 1 MiB here. */
+    /* A GPU of 8 GiB may have allocations of 4: here they end at 1 MiB. */
     TENSOR(
         VKA_UNSUPPORTED,
         "2097152 bytes exceed the device's largest allocation of 1048576; slices of 4 of the 8 of "

@@ -5,7 +5,7 @@
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
-/* The same with 7 past keys. */
+/* A valid operation with 7 past keys. */
 static struct vka_attention_op good_past(struct world *w)
 {
     struct vka_attention_op op = world_attention_op(w);

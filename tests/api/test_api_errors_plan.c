@@ -225,7 +225,7 @@ static void too_large(void **state)
     vka_plan_destroy(&plan);
 }
 
-/* As on a device that lacks what a kernel needs. */
+/* Plays a device that lacks what a kernel needs. */
 static void no_kernel(void **state)
 {
     struct world *w = *state;

@@ -21,7 +21,7 @@ struct model {
     uint32_t row[MODEL_ROWS];
 };
 
-/* As a cache is made: empty, nothing known. */
+/* Makes the model what a new cache is: empty, nothing known. */
 void model_reset(struct model *m);
 
 /* Where a position of a sequence lies in `row`. */

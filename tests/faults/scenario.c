@@ -192,7 +192,7 @@ static bool add_tensor(struct scenario *s, struct objects *o, enum vka_dtype dty
     add_tensor(s, o, dtype, sizeof((uint32_t[]){__VA_ARGS__}) / 4, (uint32_t[]){__VA_ARGS__}, \
                import)
 
-/* And a view of one. */
+/* Makes a view of a tensor. */
 static bool add_view(struct scenario *s, struct objects *o, struct vka_tensor *tensor,
                      const uint32_t *axes, struct vka_tensor **view)
 {

@@ -30,8 +30,8 @@ struct scenario {
 /* Runs until the end, or until a call fails twice. Destroys all it made. */
 void scenario_run(enum scenario_kind kind, struct scenario *scenario);
 
-/* The same, but where the device is lost it is recovered, and the rest done on what was there
- * before. before_recovery may be NULL; a recovery that fails is tried once more. */
+/* Runs so, but recovers a device that is lost and does the rest on what was there before.
+ * before_recovery may be NULL; a recovery that fails is tried once more. */
 void scenario_run_recovering(enum scenario_kind kind, struct scenario *scenario,
                              void (*before_recovery)(void));
 

@@ -54,8 +54,8 @@ static bool is_hidden(const struct scenario *s)
     return strncmp(driver_failed_in(), "vkCmd", 5) == 0 && s->failures[0] != VKA_OUT_OF_HOST_MEMORY;
 }
 
-/* The same bits; or, where the driver made no pipeline or module for want of memory and another kernel took
- * its place, the same numbers. */
+/* Whether the output has the same bits; or, where the driver made no pipeline or module for want of
+ * memory and another kernel took its place, the same numbers. */
 static bool is_right(const struct scenario *s, const struct scenario *clean)
 {
     if (memcmp(s->output, clean->output, sizeof s->output) == 0)

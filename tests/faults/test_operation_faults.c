@@ -116,7 +116,7 @@ static void tiles(void **state)
     every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), of_cpus());
 }
 
-/* As little as a device may have, and all copies through staging. */
+/* A device has as little as it may have, and all copies go through staging. */
 static void limited(void **state)
 {
     (void)state;

@@ -129,7 +129,7 @@ static bool refuse(const struct operation *o, enum kernel kernel, struct kernel_
         assert_non_null(info.missing);
         assert_non_null(strstr(info.missing, "vkCreateComputePipelines"));
     }
-    /* The same in every plan: nothing is asked for twice where another kernel was found. */
+    /* Every plan gives that: nothing is asked for twice where another kernel was found. */
     size_t asked = driver_refusals();
     enum vka_status again = operation_run(o, device, &right);
     assert_int_equal(again, status);

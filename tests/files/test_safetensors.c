@@ -249,7 +249,7 @@ static void test_mutation(void **state)
     free(bytes);
 }
 
-/* As many tensors as any checkpoint has, their names and their places in other orders than the
+/* Reads as many tensors as any checkpoint has, their names and their places in other orders than the
  * header's: in n log n steps, so within the test's time by far. */
 static void test_many(void **state)
 {

@@ -96,7 +96,7 @@ int main(void)
     while (fread(prefix, 1, sizeof prefix, stdin) == sizeof prefix) {
         size_t size =
             prefix[1] | (size_t)prefix[2] << 8 | (size_t)prefix[3] << 16 | (size_t)prefix[4] << 24;
-        /* As many bytes as it has, so that a sanitizer sees any step past them. */
+        /* Allocates no byte more than it has, so that a sanitizer sees any step past them. */
         unsigned char *bytes = malloc(size ? size : 1);
         if (!bytes || fread(bytes, 1, size, stdin) != size)
             return 2;

@@ -272,7 +272,7 @@ static void using_wrapped(void **state)
     /* No copies without their usage. */
     EXPECT(w->device, VKA_INVALID, "TRANSFER_SRC", vka_tensor_read(one, values, sizeof values));
     EXPECT(w->device, VKA_INVALID, "TRANSFER", vka_tensor_write(one, values, sizeof values));
-    /* The same buffer twice overlaps, and another device's tensor is a stranger. */
+    /* One buffer twice overlaps, and another device's tensor is a stranger. */
     struct vka_plan *plan = NULL;
     OK(vka_tensor_create(w->own, VKA_F32, 2, (const uint32_t[]){8, 8}, &own));
     OK(vka_plan_create(w->device, NULL, &plan));

@@ -109,7 +109,8 @@ static bool uses_kernel(const struct check *c, struct vka_plan *plan)
     return false;
 }
 
-/* As compare_values, but an error is over the mean squared row where that is more than the row's. */
+/* Compares as compare_values does, but an error is over the mean squared row where that is more than
+ * the row's. */
 static bool compare_by_mean(const struct operand *o, const double *want, double limit,
                             const char *text, struct worst *worst, char why[WHY])
 {

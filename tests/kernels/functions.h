@@ -88,7 +88,7 @@ double number_near(enum vka_dtype dtype, double x);
 
 /* The float32 nearest to x and its 8 neighbours on each side, of both signs. */
 void points_near(struct points *p, double x);
-/* The same where u(a, x), which grows with x > 0, is a multiple of `step` up to `most`. */
+/* Points near those where u(a, x), which grows with x > 0, is a multiple of `step` up to `most`. */
 void points_inverse(struct points *p, double (*u)(double a, double x), double a, double step,
                     double most);
 double points_linear(double a, double x); /* a x */

@@ -262,7 +262,7 @@ static struct wanted want_number(const struct function *f, float x, uint32_t res
     return exactly((double)x);
 }
 
-/* As of weights; and where the loss leaves its series, ln(1 + x) from 0.4 on. */
+/* Points near those of weights, and where the loss leaves its series, ln(1 + x) from 0.4 on. */
 static void loss_points(const struct function *f, struct points *p)
 {
     (void)f;

@@ -45,7 +45,7 @@ struct layer_rig {
     double *want;                   /* [batch][n_q][output_dim], by the oracle */
 };
 
-/* The same seed gives the same numbers. */
+/* A seed gives the same numbers each time. */
 void rig_create(struct layer_rig *rig, struct vka_device *device, const struct layer_case *c,
                 uint64_t seed);
 void rig_destroy(struct layer_rig *rig);

@@ -289,7 +289,7 @@ static void lose_device(enum kind kind)
 
 /* ---- Calls of MPI ---------------------------------------------------------------------------- */
 
-/* The same object on a communicator of its own, as MPI may still write to the broken one. */
+/* Makes the object again on a communicator of its own, as MPI may still write to the broken one. */
 static void renew_object(void)
 {
     struct vka_mpi *mpi = malloc(sizeof *mpi);

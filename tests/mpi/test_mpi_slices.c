@@ -89,7 +89,7 @@ static void run_slice(const struct problem *p, const struct vka_attention_op *op
     views_destroy(&views);
 }
 
-/* The same elements in a tensor of our own. */
+/* Copies the elements of a view to a tensor of our own. */
 static struct vka_tensor *dense(const struct vka_tensor *view)
 {
     struct vka_tensor *own, *from = (struct vka_tensor *)(uintptr_t)view;

@@ -13,7 +13,7 @@ enum soil { SOIL_NAN = 0, SOIL_LARGEST, SOIL_LIVE, SOIL_COUNT };
  * flight. */
 enum vka_status cache_soil(struct vka_cache *cache, enum soil soil);
 
-/* The same of a new cache, of a kind that differs from call to call. Ends the program on failure. */
+/* Soils a new cache, in a way that differs from call to call. Ends the program on failure. */
 void cache_soil_new(struct vka_cache *cache);
 
 /* State and page table of a cache before a run; NULL where memory ends. The caller frees it. */

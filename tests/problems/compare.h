@@ -37,7 +37,7 @@ double compare_rows(const double *got, const double *want, size_t rows, size_t w
 bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
                   size_t n, struct rng *rng, char why[WHY]);
 
-/* The same with a run of each of two plans. */
+/* Compares one run of each of two plans in this way. */
 bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_plan *other,
                    struct operand *const *outputs, size_t n, struct rng *rng, char why[WHY]);
 

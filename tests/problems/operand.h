@@ -37,8 +37,8 @@ struct layout layout_random(struct rng *rng, uint32_t rank);
 enum vka_status operand_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
                                const uint32_t *size, const struct layout *layout,
                                struct operand *o);
-/* The same without what the host knows of it: values, image and got are NULL. UNSUPPORTED where it
- * has more elements than an axis. */
+/* Makes an operand without what the host knows of it: values, image and got are NULL. UNSUPPORTED
+ * where it has more elements than an axis. */
 enum vka_status operand_create_empty(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
                                      const uint32_t *size, const struct layout *layout,
                                      struct operand *o);

@@ -104,7 +104,7 @@ static inline uint32_t problem_n_head(const struct problem *p)
 /* Any problem that the contract allows, of some ten million multiplications at most as a rule. */
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path);
 
-/* The same of other sizes. */
+/* Bounds of problems that are drawn in other sizes. */
 struct problem_bounds {
     double work;         /* multiplications, as a rule */
     double scores;       /* elements of the scores */

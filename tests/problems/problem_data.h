@@ -95,8 +95,8 @@ struct ref_attention_gradients;
 enum vka_status problem_backward_oracle(const struct problem_data *d, const double *dy,
                                         const struct ref_attention_gradients *g);
 
-/* The same of a layer around the problem, whose sizes and options replace l->a: y, and gradients of
- * dy. */
+/* Computes what a layer around the problem gives, whose sizes and options replace l->a: y, and the
+ * gradients of dy. */
 struct ref_layer;
 struct ref_layer_gradients;
 enum vka_status problem_layer_oracle(const struct problem_data *d, struct ref_layer *l,

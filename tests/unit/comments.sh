@@ -1,8 +1,9 @@
 #!/bin/sh
-# comments.sh ROOT: no sentence of a comment opens with "Of", as few of such are sentences: they
-# lack what they are about. SPDX-License-Identifier: MIT
+# comments.sh ROOT: no sentence of a comment opens with "Of", and no comment of C or GLSL with "The
+# same", "As", "And" or the like, as few of such are sentences: they lack what they are about.
+# SPDX-License-Identifier: MIT
 set -eu
-opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of '
+opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of |^ *(/\*+|//) *(The same|As|Like|And|But|Or|Also|Else|So) '
 
 found() { # found PATH...: such lines of sources
     grep -rnE "$opens" --include='*.[ch]' --include='*.hpp' --include='*.comp' --include='*.glsl' \
@@ -30,11 +31,13 @@ sees a.py 'def f():\n    """Of a row."""'
 sees a.py '"""A row.\n\n    Of it.\n    """'
 sees a.py '# A row. Of it.'
 sees CMakeLists.txt '# Of a row.'
-printf '/* of a row; Official. */\nint Of = 1;\n' >"$work/a.c"
+sees a.h '/* The same of a row. */'
+sees a.comp '    // As in a row.'
+printf '/* of a row; Official. Assert. */\nint Of = 1; /* as a row. */\n' >"$work/a.c"
 ! found "$work" || { echo "FAIL these are seen" && exit 1; }
 
 cd "$1"
 if found .ci cmake examples include python shaders src tests tools --exclude=comments.sh; then
-    echo "FAIL: say what it is, that is of it"
+    echo "FAIL: say what it is, that is of it, or the same"
     exit 1
 fi

@@ -95,7 +95,7 @@ const struct fake_device fake_modern = {
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 3, .BType = 7, .scope = 3},
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 999, .BType = -1, .scope = 3}},
     .n_matrix = 8,
-    /* As those; scope 2 is a workgroup. */
+    /* These have the fields of those; scope 2 is a workgroup. */
     .flexibles = {FLEXIBLE(32, 16, 16, 0, 1, 3), FLEXIBLE(16, 8, 16, 0, 1, 3),
                   FLEXIBLE(16, 16, 16, 0, 1, 3), FLEXIBLE(8, 8, 8, 0, 0, 3),
                   FLEXIBLE(8, 8, 8, 0, 1, 2), FLEXIBLE(16, 16, 16, 1000141000, 1, 3)},

@@ -97,7 +97,7 @@ static void sets_are_short(void **state)
     hazards_free(&h);
 }
 
-/* As many passes as a plan may have, with gaps between what they write: all pairs would be 10^8. */
+/* Takes as many passes as a plan may have, with gaps between what they write: all pairs are 10^8. */
 static void many_passes(void **state)
 {
     struct hazards h = {0};

@@ -401,7 +401,7 @@ static void hidden_poison(void **state)
     assert_near(context, 7);
     assert_all_near(weight, (const double[]){0.25, 0, 0.75, 0, 0}, 5);
     assert_true(isnan(raw[1]) && isinf(raw[3]));
-    /* The same poison where it is visible makes the row NaN. */
+    /* That poison, where it is visible, makes the row NaN. */
     a.kv_length = NULL;
     solve(&a);
     assert_true(isnan(context) && isnan(weight[0]) && isnan(weight[4]));

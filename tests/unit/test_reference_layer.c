@@ -10,7 +10,7 @@
 
 #include <reference/layer.h>
 
-/* As torch.autograd.gradcheck has them. */
+/* The numbers are those of torch.autograd.gradcheck. */
 #define EPSILON 1e-6
 #define ABSOLUTE 1e-5
 #define RELATIVE 1e-3

@@ -17,10 +17,10 @@ struct caps cpu(uint32_t subgroup_size);
 /* Mesa's CPU driver of a version, with all it has. */
 struct caps mesa(uint32_t major);
 
-/* With matrices of 16x16x16 in both 16-bit types. */
+/* The device with matrices of 16x16x16 in both 16-bit types. */
 struct caps with_matrices(const struct caps *model);
 
-/* And with such of any multiple of 16x8x16. */
+/* The device with matrices of any multiple of 16x8x16. */
 struct caps with_flexible_matrices(const struct caps *model);
 
 #define TUNE_DEVICES 14

@@ -20,7 +20,7 @@ struct case_config {
     enum case_layout layout;
     uint32_t num_heads;    /* 0: not given (only in weight files) */
     uint32_t num_kv_heads; /* 0: num_heads */
-    /* As in struct vka_attention_options; 0 where the file has no key for it. */
+    /* These are the options of struct vka_attention_options, 0 where the file has no key for one. */
 #define OPTION(kind, type, wide, name) wide name;
 #include "../../src/attention_options.def"
 #undef OPTION

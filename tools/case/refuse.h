@@ -17,7 +17,7 @@ struct case_where {
 FORMAT_PRINTF(2, 3)
 enum vka_status case_refuse(const struct case_where *at, const char *format, ...);
 
-/* The same for lack of memory; returns VKA_OUT_OF_HOST_MEMORY. */
+/* Writes the sentence of a lack of memory; returns VKA_OUT_OF_HOST_MEMORY. */
 enum vka_status case_no_memory(const struct case_where *at);
 
 #endif

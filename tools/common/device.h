@@ -23,7 +23,7 @@ struct tool_device {
 /* Opens the device, and names it on stderr unless --device is given. Prints why it fails. */
 enum tool_exit tool_device_open(const struct device_options *options, struct tool_device *d);
 
-/* The same, but prints nothing: the reason of a failure is in d->sentence. */
+/* Opens the device and prints nothing: the reason of a failure is in d->sentence. */
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d);
 
 /* Prints the library's sentence for a failed call on this device, and returns the exit code. */

@@ -92,10 +92,10 @@ void tool_set_help(bool (*show)(const char *command, const struct option_spec *s
 /* Whether --help was shown, and all is well. */
 bool tool_helped(void);
 
-/* The same for commands that take only options. */
+/* Parses the words of commands that take only options. */
 bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 
-/* The same for commands that take one thing more, which a sentence calls `what`. */
+/* Parses the words of commands that take one thing more, which a sentence calls `what`. */
 bool options_parse_one(int argc, char **argv, const struct option_spec *specs, const char *what,
                        const char **one);
 

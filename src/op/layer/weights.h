@@ -27,7 +27,7 @@ struct weights {
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
                                enum vka_dtype stored, bool keep, const struct linear_map *maps,
                                uint32_t n_map, uint32_t in, struct weights *weights);
-/* The same layout without contents, for weights_pack. May test kernels, as weights_upload may. */
+/* Makes the layout of weights_upload without contents, for weights_pack. Both may test kernels. */
 enum vka_status weights_lay_out(struct vka_device *device, const struct linear_map *maps,
                                 uint32_t n_map, enum vka_dtype stored, struct weights *weights);
 

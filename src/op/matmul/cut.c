@@ -298,7 +298,7 @@ static int judge_dense(const struct vka_plan *plan, const struct matmul_op *op,
 
 static const struct matmul_way dense = {judge_dense, add_dense, matmul_probe};
 
-/* As much of A as an allocation holds packed, where the kernel wants that. */
+/* Cuts A to what an allocation holds packed, where the kernel wants that. */
 static int judge_a(const struct vka_plan *plan, const struct matmul_op *op,
                    const struct matmul_choice *choice)
 {
@@ -349,7 +349,7 @@ fail:
 
 static const struct matmul_way with_a = {judge_a, add_with_a, NULL};
 
-/* As much of B as an allocation holds in tiles, where the kernel wants that. */
+/* Cuts B to what an allocation holds in tiles, where the kernel wants that. */
 static int judge_b(const struct vka_plan *plan, const struct matmul_op *op,
                    const struct matmul_choice *choice)
 {

@@ -191,8 +191,8 @@ static enum vka_status add_gradients(struct vka_plan *plan, const struct attenti
     return multiply(plan, "dq", &s.slopes, &columns, &dq, b->a.scale, hides);
 }
 
-/* As many batch elements and key heads at a time as scores and slopes fit the workspace. The gradient
- * of a mask sums over them, in order: one at a time. */
+/* Takes as many batch elements and key heads at a time as scores and slopes fit the workspace, and one
+ * where there is a gradient of a mask, which sums over them in order. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
     const struct attention_backward *b = cut->job;
