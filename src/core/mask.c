@@ -1,9 +1,9 @@
 #include "core/mask.h"
 
-const char *mask_broadcast(const struct shape *mask, const uint32_t size[4], uint64_t stride[4],
+const char *mask_broadcast(const struct shape *shape, const uint32_t size[4], uint64_t stride[4],
                            uint32_t *n_kv)
 {
-    struct shape full = shape_rank4(mask);
+    struct shape full = shape_rank4(shape);
     for (uint32_t i = 0; i < 3; i++) {
         if (full.size[i] != 1 && full.size[i] != size[i])
             return i == 0   ? "its batch axis is neither 1 nor batch"

@@ -104,13 +104,12 @@ bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size
 
 struct shape shape_rank4(const struct shape *shape)
 {
-    struct shape out = {.rank = VKA_MAX_RANK, .offset = shape->offset};
-    uint32_t lead = VKA_MAX_RANK - shape->rank;
-    for (uint32_t i = 0; i < VKA_MAX_RANK; i++) {
-        out.size[i] = i < lead ? 1 : shape->size[i - lead];
-        out.stride[i] = i < lead ? 0 : shape->stride[i - lead];
+    struct shape full = {.rank = VKA_MAX_RANK, .size = {1, 1, 1, 1}, .offset = shape->offset};
+    for (uint32_t i = VKA_MAX_RANK - shape->rank, j = 0; i < VKA_MAX_RANK; i++, j++) {
+        full.size[i] = shape->size[j];
+        full.stride[i] = shape->stride[j];
     }
-    return out;
+    return full;
 }
 
 const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])

@@ -70,11 +70,11 @@ static enum vka_status check_scores(struct vka_plan *plan, const char *caller,
 static enum vka_status check_log_sum(struct vka_plan *plan, const char *caller,
                                      const struct attention *a)
 {
-    const struct vka_tensor *t = a->options->log_sum_exp;
-    if (!t)
+    const struct vka_tensor *tensor = a->options->log_sum_exp;
+    if (!tensor)
         return VKA_OK;
-    ENSURE(check_tensor(plan->device, caller, "log_sum_exp", t, CHECK_F32 | CHECK_WRITTEN));
-    return check_shape(plan->device, caller, "log_sum_exp", t, 3,
+    ENSURE(check_tensor(plan->device, caller, "log_sum_exp", tensor, CHECK_F32 | CHECK_WRITTEN));
+    return check_shape(plan->device, caller, "log_sum_exp", tensor, 3,
                        (const uint32_t[]){a->batch, a->n_head, a->n_q});
 }
 
@@ -225,12 +225,12 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
 
 /* Checks the offsets of packed rows. */
 static enum vka_status check_starts(struct vka_plan *plan, const char *caller, const char *name,
-                                    const struct vka_tensor *starts)
+                                    const struct vka_tensor *tensor)
 {
     struct log *log = &plan->device->log;
-    ENSURE(check_tensor(plan->device, caller, name, starts, CHECK_I32));
-    const struct shape *s = &starts->shape;
-    ENSURE_ARG(s->rank == 1 && s->size[0] >= 2 && s->stride[0] == 1,
+    ENSURE(check_tensor(plan->device, caller, name, tensor, CHECK_I32));
+    const struct shape *shape = &tensor->shape;
+    ENSURE_ARG(shape->rank == 1 && shape->size[0] >= 2 && shape->stride[0] == 1,
                "%s: %s must be contiguous, of rank 1 and a length n + 1 for n sequences", caller,
                name);
     return VKA_OK;

@@ -2,6 +2,8 @@
 #include "core/dtype.h"
 #include "core/overlap.h"
 
+#include <string.h>
+
 enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, unsigned flags)
 {
@@ -33,10 +35,7 @@ enum vka_status check_shape(struct vka_device *device, const char *caller, const
 {
     struct shape want;
     char got_text[SHAPE_TEXT], want_text[SHAPE_TEXT];
-    bool same = tensor->shape.rank == rank;
-    for (uint32_t i = 0; same && i < rank; i++)
-        same = tensor->shape.size[i] == size[i];
-    if (same)
+    if (tensor->shape.rank == rank && !memcmp(tensor->shape.size, size, rank * sizeof *size))
         return VKA_OK;
     shape_dense(rank, size, &want);
     return log_error(&device->log, VKA_INVALID, "%s: %s is %s, not %s", caller, name,

@@ -18,7 +18,7 @@ struct counting {
     const char *name;
     struct vka_tensor tensor;
     const struct vka_tensor *counts; /* NULL: only the total is wanted */
-    struct total *total;             /* of the parts so far */
+    struct total *total;             /* of the slices so far */
 };
 
 static uint32_t groups_of(const struct slice *slice)
@@ -137,13 +137,13 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
 }
 
 enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
-                                     const struct vka_tensor *t)
+                                     const struct vka_tensor *tensor)
 {
     struct vka_tensor counts;
     struct total total = {0};
-    if (!plan->count_nonfinite || !t)
+    if (!plan->count_nonfinite || !tensor)
         return VKA_OK;
-    struct counting counting = {name, tensor_rank4(t), NULL, &total};
+    struct counting counting = {name, tensor_rank4(tensor), NULL, &total};
     const struct cut cut = {.job = &counting,
                             .unit = {1, 1, 1, 1},
                             .least = {1, 1, 1, 1},

@@ -7,7 +7,7 @@
 /* Adds the passes that count in t, if the plan counts; t is an output of the operation being added,
  * or NULL. name: the operation's argument, a static string. */
 enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
-                                     const struct vka_tensor *t);
+                                     const struct vka_tensor *tensor);
 
 /* Words u32 [n][2], NaN and Inf, of counted output `index`; NULL past the last. */
 struct storage *plan_count_words(const struct vka_plan *plan, size_t index);
