@@ -281,8 +281,8 @@ struct vka_sample_op {
     float min_p;               /* 0: all */
     uint64_t seed;
     /* I32 [1], or [rows] for a step of each row: to which each run adds 1 after it drew, so that one
-     * recorded plan draws anew. NULL: step 0 in each run. With two rows or more the two kinds draw
-     * differently. Contiguous. */
+     * recorded plan draws other numbers each time. NULL: step 0 in each run. With two rows or more
+     * the two kinds draw differently. Contiguous. */
     struct vka_tensor *step;
     /* I32 [rows][2]: low and high word of each row's seed, in place of seed. NULL: seed for all. */
     struct vka_tensor *seeds;

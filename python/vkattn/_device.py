@@ -127,7 +127,7 @@ class Device:
         self._core.close()
 
     def recover(self) -> None:
-        """After DeviceLostError: makes the device anew below all that was made from it.
+        """After DeviceLostError: makes the device again, below all that was made from it.
 
         Layers with keep_weights come back, and plans give the same bits as before; tensors have
         undefined values, caches are empty. InvalidError where the device is not lost. WaitTimeout: a

@@ -20,7 +20,7 @@ def _memory(device: Device, tensor: torch.Tensor) -> Any:
 
 
 def find(device: Device, tensor: torch.Tensor, write: Callable[[Tensor], object]) -> Tensor | None:
-    """What is kept of this tensor; write() copies anew where it was written to."""
+    """What is kept of this tensor; write() copies it again where it was written to."""
     entry = _kept.get(_memory(device, tensor)) if _kept else None
     if entry is None or entry[1].closed:
         return None

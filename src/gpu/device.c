@@ -319,7 +319,7 @@ static enum vka_status start(struct vka_device *device)
     return VKA_OK;
 }
 
-/* Makes all Vulkan objects anew. */
+/* Makes all Vulkan objects again. */
 static enum vka_status restart(struct vka_device *device)
 {
     stop(device);

@@ -108,7 +108,7 @@ static void plan_close(struct plan *p)
     vka_tensor_destroy(&p->sink);
 }
 
-/* Writes one sequence's rows, the same of every cache, and noise to the others. */
+/* Writes one sequence's rows, which every cache gets, and noise to the others. */
 static void write_rows(const struct setup *s, struct vka_tensor *t, uint32_t place, uint64_t seed)
 {
     const size_t n = vka_tensor_count(t), one = n / vka_tensor_shape(t, 0);

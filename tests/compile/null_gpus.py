@@ -209,7 +209,7 @@ def dump(tree, gpu, program, *options):
 
 def measure(tree, gpu, program, tables=None):
     """Figures of a GPU. Nothing is compiled where its table in the folder `tables` is of the same
-    driver, sources and refusals: compilers make the same of the same. Then those of the table."""
+    driver, sources and refusals: a compiler gives the same code for them. Then those of the table."""
     if tables:
         table, _ = read_table(table_path(tables, gpu))
         known = dump(tree, gpu, program, "--list")

@@ -1,7 +1,7 @@
 """Tiny encoders by model_type, with weights that names and a seed make, and what transformers
 computes of them, which families_encoders.json keeps for where there is no transformers.
 
-    python families_encoders.py [NAME...]    writes that file anew, or these of it, by transformers
+    python families_encoders.py [NAME...]    writes that file again, or these of it, by transformers
 
 A family is a row of a table: what its config.json says beyond the sizes that all share.
 """

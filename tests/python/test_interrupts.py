@@ -247,7 +247,7 @@ messages = []
 device = vkattn.Device(log=lambda *message: messages.append(message))
 if device.info.type != "cpu":
     sys.exit(77)
-for width in range(64, 0, -8):  # some compile anew
+for width in range(64, 0, -8):  # some compile again
     plan, output = test_interrupts.attention_plan(device, width, "fused", np.float16)
     press = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
     press.start()

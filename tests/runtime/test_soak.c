@@ -115,7 +115,7 @@ static enum vka_status forward(struct model *m, bool *right)
     return status;
 }
 
-/* Every 64th forward makes its plan anew. */
+/* Every 64th forward makes a new plan. */
 static enum vka_status forward_often(void *user, unsigned long n, bool *right)
 {
     struct model *m = user;
@@ -165,12 +165,12 @@ static enum vka_status keep_pipelines(struct vka_device *device, struct pipeline
 static enum vka_status live_once(void *user, unsigned long n, bool *right)
 {
     struct pipelines *kept = user;
-    bool anew = n % 16 == 0;
+    bool fresh = n % 16 == 0;
     struct model m;
-    enum vka_status status = model_create(&m, anew ? NULL : kept);
+    enum vka_status status = model_create(&m, fresh ? NULL : kept);
     if (status == VKA_OK)
         status = forward(&m, right);
-    if (status == VKA_OK && anew)
+    if (status == VKA_OK && fresh)
         status = keep_pipelines(m.device, kept);
     model_destroy(&m);
     return status;

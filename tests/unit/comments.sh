@@ -3,7 +3,7 @@
 # same", "As", "And" or the like, as few of such are sentences: they lack what they are about.
 # SPDX-License-Identifier: MIT
 set -eu
-opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of |^ *(/\*+|//) *(The same|As|Like|And|But|Or|Also|Else|So) '
+opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of |([*/#] |""").* (anew|likewise)[ .,;"]|^ *(/\*+|//) *(The same|As|Like|And|But|Or|Also|Else|So) '
 
 found() { # found PATH...: such lines of sources
     grep -rnE "$opens" --include='*.[ch]' --include='*.hpp' --include='*.comp' --include='*.glsl' \

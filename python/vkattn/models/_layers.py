@@ -12,7 +12,7 @@ from ._source import Keys, Weights
 from ._table import ACTIVATIONS
 
 Switch = Union[bool, tuple[str, bool]]  # or a key of config.json with its default
-Size = Union[int, tuple[str, Union[int, None]]]  # likewise
+Size = Union[int, tuple[str, Union[int, None]]]  # or a key with its default, which may be None
 
 
 # What a layer's part makes of the rows it reads, and the product that ends it.
