@@ -1,6 +1,7 @@
 #!/bin/sh
 # comments.sh ROOT: no sentence of a comment opens with "Of", and no comment of C or GLSL with "The
-# same", "As", "And" or the like, as few of such are sentences: they lack what they are about.
+# same", "As", "And" or the like, as few of such are sentences: they lack what they are about. None
+# has "anew" or "likewise".
 # SPDX-License-Identifier: MIT
 set -eu
 opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of |([*/#] |""").* (anew|likewise)[ .,;"]|^ *(/\*+|//) *(The same|As|Like|And|But|Or|Also|Else|So) '
@@ -33,6 +34,7 @@ sees a.py '# A row. Of it.'
 sees CMakeLists.txt '# Of a row.'
 sees a.h '/* The same of a row. */'
 sees a.comp '    // As in a row.'
+sees a.py '# Made anew.'
 printf '/* of a row; Official. Assert. */\nint Of = 1; /* as a row. */\n' >"$work/a.c"
 ! found "$work" || { echo "FAIL these are seen" && exit 1; }
 
