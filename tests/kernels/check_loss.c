@@ -213,6 +213,19 @@ static enum vka_status create_optimiser(struct check *c, uint32_t rank, const ui
     return VKA_OK;
 }
 
+static void destroy_optimiser(struct optimiser_case *t)
+{
+    struct operand *all[] = {&t->w, &t->g, &t->m, &t->v};
+    for (size_t i = 0; i < COUNTOF(all); i++)
+        operand_destroy(all[i]);
+    for (int i = 0; i < 3; i++)
+        free(t->want[i]);
+    vka_tensor_destroy(&t->step);
+    vka_tensor_destroy(&t->rate);
+    free(t->start);
+    free(t->got);
+}
+
 static void oracle(struct optimiser_case *t)
 {
     struct vka_optimiser_op op = t->op;
@@ -309,15 +322,7 @@ static void run_optimiser(struct check *c, uint32_t rank, const uint32_t *size,
         check_fail(c, text, vka_device_error(c->device));
     else if (memcmp(t.got, t.w.got, t.w.bytes) != 0)
         check_fail(c, text, "the bits differ when the plan is cut");
-    struct operand *all[] = {&t.w, &t.g, &t.m, &t.v};
-    for (size_t i = 0; i < COUNTOF(all); i++)
-        operand_destroy(all[i]);
-    for (int i = 0; i < 3; i++)
-        free(t.want[i]);
-    vka_tensor_destroy(&t.step);
-    vka_tensor_destroy(&t.rate);
-    free(t.start);
-    free(t.got);
+    destroy_optimiser(&t);
 }
 
 void check_optimiser(struct check *c)
@@ -356,13 +361,5 @@ void bench_optimiser(struct check *c)
     t.op.learning_rate = 0.001;
     t.op.step = t.step;
     model_time(c, status, add_step, &t.op, 28.0 * n, "adamw 4M f32");
-    struct operand *all[] = {&t.w, &t.g, &t.m, &t.v};
-    for (size_t i = 0; i < COUNTOF(all); i++)
-        operand_destroy(all[i]);
-    for (int i = 0; i < 3; i++)
-        free(t.want[i]);
-    vka_tensor_destroy(&t.step);
-    vka_tensor_destroy(&t.rate);
-    free(t.start);
-    free(t.got);
+    destroy_optimiser(&t);
 }

@@ -81,7 +81,6 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
 static void check_in_place(struct check *c, struct map_case *t, const char *text)
 {
     struct vka_plan *plan = NULL;
-    char why[WHY];
     struct operand *result = t->x.dtype == t->y.dtype && t->x.count == t->y.count   ? &t->x
                              : t->b.dtype == t->y.dtype && t->b.count == t->y.count ? &t->b
                                                                                     : NULL;
@@ -91,18 +90,7 @@ static void check_in_place(struct check *c, struct map_case *t, const char *text
     enum vka_status status = vka_plan_create(c->device, NULL, &plan);
     if (status == VKA_OK)
         status = add(plan, t);
-    if (status == VKA_OK)
-        status = vka_plan_finish(plan);
-    if (status == VKA_OK)
-        status = vka_plan_run(plan, PATIENCE);
-    if (status == VKA_OK)
-        status = operand_read(result);
-    if (status != VKA_OK)
-        check_fail(c, text, vka_device_error(c->device));
-    else if (!compare_values(result, t->want, compare_limit(result->dtype), "in place", text,
-                             &c->worst, why))
-        check_fail(c, text, why);
-    vka_plan_destroy(&plan);
+    model_run_in_place(c, plan, status, result, t->want, text);
 }
 
 static void run_case(struct check *c, const struct shape_case *s, const enum vka_dtype mix[3],

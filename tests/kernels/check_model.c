@@ -73,6 +73,24 @@ void model_check(struct check *c, enum vka_status status, add_model_op *add, con
         check_budget(c, add, op, output, text);
 }
 
+void model_run_in_place(struct check *c, struct vka_plan *plan, enum vka_status status,
+                        struct operand *result, const double *want, const char *text)
+{
+    char why[WHY];
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status == VKA_OK)
+        status = vka_plan_run(plan, PATIENCE);
+    if (status == VKA_OK)
+        status = operand_read(result);
+    if (status != VKA_OK)
+        check_fail(c, text, vka_device_error(c->device));
+    else if (!compare_values(result, want, compare_limit(result->dtype), "in place", text,
+                             &c->worst, why))
+        check_fail(c, text, why);
+    vka_plan_destroy(&plan);
+}
+
 void model_time(struct check *c, enum vka_status status, add_model_op *add, const void *op,
                 double bytes, const char *text)
 {

@@ -27,6 +27,11 @@ enum vka_status model_stretch(struct check *c, struct operand *o, const int *pow
 void model_check(struct check *c, enum vka_status status, add_model_op *add, const void *op,
                  struct operand *output, const double *want, const char *text);
 
+/* Runs a plan that writes `result` in place of an input, compares it with want[count] and destroys the
+ * plan. status is what making it gave. */
+void model_run_in_place(struct check *c, struct vka_plan *plan, enum vka_status status,
+                        struct operand *result, const double *want, const char *text);
+
 /* Times it, with `bytes` read and written. */
 void model_time(struct check *c, enum vka_status status, add_model_op *add, const void *op,
                 double bytes, const char *text);

@@ -1,8 +1,6 @@
 /* Norms: types x shapes and axes x kinds x what is there of residual, sum, weight and bias. */
 #include "check_model.h"
 
-#include "patience.h"
-
 #include <reference/model.h>
 
 #include <stdio.h>
@@ -129,7 +127,6 @@ static void check_in_place(struct check *c, struct norm_case *t, const char *tex
     struct vka_plan *plan = NULL;
     struct vka_norm_op op = t->op;
     struct operand *result = &t->y;
-    char why[WHY];
     enum vka_status status = vka_plan_create(c->device, NULL, &plan);
     if (t->sum.view && t->residual.view && t->residual.dtype == t->sum.dtype) {
         op.sum = op.residual;
@@ -144,18 +141,7 @@ static void check_in_place(struct check *c, struct norm_case *t, const char *tex
     }
     if (status == VKA_OK)
         status = vka_plan_add_norm(plan, &op);
-    if (status == VKA_OK)
-        status = vka_plan_finish(plan);
-    if (status == VKA_OK)
-        status = vka_plan_run(plan, PATIENCE);
-    if (status == VKA_OK)
-        status = operand_read(result);
-    if (status != VKA_OK)
-        check_fail(c, text, vka_device_error(c->device));
-    else if (!compare_values(result, t->want, compare_limit(result->dtype), "in place", text,
-                             &c->worst, why))
-        check_fail(c, text, why);
-    vka_plan_destroy(&plan);
+    model_run_in_place(c, plan, status, result, t->want, text);
 }
 
 static void run_case(struct check *c, const struct shape_case *s, const enum vka_dtype mix[4],
