@@ -8,8 +8,8 @@
 /* ---- sum_axes: y = scale * sum of a term over the last INNER axes, + y -------------------------
  * `sizes` are those of the kept axes, then of the reduced ones. Reduced elements are counted in
  * row-major order; split z of the grid is elements first + z * AXES_SPLIT and those after it, below
- * `first + n`, and its sum goes to y + z * y.stride3 (one split does not read stride3). AXES_SHARE
- * invocations share a result and merge as a tree. A workgroup has AXES_LANES / AXES_SHARE results;
+ * `first + n`, and its sum goes to y + z * y.stride3 (one split does not read stride3). AXES_RESULT_LANES
+ * invocations add one result and merge as a tree. A workgroup has AXES_LANES / AXES_RESULT_LANES results;
  * group g is workgroup g % UNIT_GRID, g / UNIT_GRID. Buffers: 0 a, 1 b, 2 statistics float32
  * [element][NORM_STATS] of norm_backward, 3 y. */
 struct sum_axes_params {
@@ -24,9 +24,9 @@ struct sum_axes_params {
 #define AXES_Y_TYPE 2
 #define AXES_TERM 3
 #define AXES_INNER 4
-#define AXES_SHARE 5   /* a power of two, at most AXES_LANES */
-#define AXES_COLUMNS 6 /* neighbouring invocations have neighbouring results; else terms */
-#define AXES_ADD 7     /* to what y holds */
+#define AXES_RESULT_LANES 5 /* a power of two, at most AXES_LANES */
+#define AXES_COLUMNS 6      /* neighbouring invocations have neighbouring results; else terms */
+#define AXES_ADD 7          /* to what y holds */
 #define AXES_SPECS 8
 #define AXES_LANES 64
 #define AXES_SPLIT 2048

@@ -13,7 +13,7 @@ layout(constant_id = AXES_B_TYPE) const uint B_TYPE = 0;
 layout(constant_id = AXES_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = AXES_TERM) const uint TERM = 0;
 layout(constant_id = AXES_INNER) const uint INNER = 1;
-layout(constant_id = AXES_SHARE) const uint SHARE = 1;
+layout(constant_id = AXES_RESULT_LANES) const uint RESULT_LANES = 1;
 layout(constant_id = AXES_COLUMNS) const bool COLUMNS = false;
 layout(constant_id = AXES_ADD) const bool ADD = false;
 layout(local_size_x = AXES_LANES) in;
@@ -66,9 +66,9 @@ shared float partial[AXES_LANES];
 
 void main()
 {
-    uint lane = gl_LocalInvocationIndex, results = AXES_LANES / SHARE;
-    uint own = COLUMNS ? lane % results : lane / SHARE;
-    uint turn = COLUMNS ? lane / results : lane % SHARE;
+    uint lane = gl_LocalInvocationIndex, results = AXES_LANES / RESULT_LANES;
+    uint own = COLUMNS ? lane % results : lane / RESULT_LANES;
+    uint own_term = COLUMNS ? lane / results : lane % RESULT_LANES;
     uint result = (gl_WorkGroupID.y * UNIT_GRID + gl_WorkGroupID.x) * results + own;
     uvec3 outer = uvec3(INNER < 4 ? p.size0 : 1, INNER < 3 ? p.size1 : 1, INNER < 2 ? p.size2 : 1);
     bool there = result < outer.x * outer.y * outer.z;
@@ -77,17 +77,17 @@ void main()
     if (there) {
         uint start = gl_WorkGroupID.z * AXES_SPLIT;
         uint end = min(start + AXES_SPLIT, p.n);
-        for (uint e = start + turn; e < end; e += SHARE)
+        for (uint e = start + own_term; e < end; e += RESULT_LANES)
             sum += term(p.first + e);
     }
     partial[lane] = sum;
     uint step_size = COLUMNS ? results : 1;
-    for (uint step = SHARE / 2; step > 0; step /= 2) {
+    for (uint step = RESULT_LANES / 2; step > 0; step /= 2) {
         barrier();
-        if (turn < step)
+        if (own_term < step)
             partial[lane] += partial[lane + step * step_size];
     }
-    if (!there || turn > 0)
+    if (!there || own_term > 0)
         return;
     kept_at.w = gl_WorkGroupID.z; // no kept axis: of the last one y has the splits
     uint index = place(p.y, kept_at);

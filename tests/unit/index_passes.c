@@ -289,7 +289,7 @@ static double check_sum_axes(const struct pass *pass)
     memcpy(&p, pass->push, sizeof p);
     const uint32_t inner = pass->key.spec[AXES_INNER];
     const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    const double per_group = (double)AXES_LANES / pass->key.spec[AXES_SHARE];
+    const double per_group = (double)AXES_LANES / pass->key.spec[AXES_RESULT_LANES];
     double results = 1, reduced = 1;
     for (uint32_t i = 0; i < 4; i++)
         *(i < 4 - inner ? &results : &reduced) *= size[i];

@@ -17,19 +17,19 @@ struct job {
     struct vka_tensor stats; /* [1][1][1][NORM_STATS * n], or any */
     uint32_t inner;          /* axes that are reduced */
     uint32_t n, n_split;     /* reduced elements; splits of them */
-    uint32_t share;
+    uint32_t lanes;          /* that add one sum */
     bool columns, add;
     float scale;
 };
 
 static struct work work_of(const struct job *job, const uint32_t size[4])
 {
-    uint32_t split = job->n < AXES_SPLIT ? job->n : AXES_SPLIT, results = AXES_LANES / job->share;
+    uint32_t split = job->n < AXES_SPLIT ? job->n : AXES_SPLIT, results = AXES_LANES / job->lanes;
     double each = 2 * WORK_MOVE * split;
     return (struct work){
         .ops = each * size[0] * size[1] * size[2] * size[3] + WORK_MOVE * AXES_LANES,
         .longest = each * results,
-        .loops = split / (double)job->share + 8,
+        .loops = split / (double)job->lanes + 8,
     };
 }
 
@@ -73,7 +73,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         job->stats.storage
             ? tensor_slice_along(&job->stats, 3, NORM_STATS * first, NORM_STATS * p.n)
             : a;
-    uint64_t results = 1, per_group = AXES_LANES / job->share, groups;
+    uint64_t results = 1, per_group = AXES_LANES / job->lanes, groups;
     for (uint32_t i = 0; i < 4 - job->inner; i++)
         results *= size[i];
     groups = (results + per_group - 1) / per_group;
@@ -91,7 +91,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->key.spec[AXES_Y_TYPE] = y.dtype;
     pass->key.spec[AXES_TERM] = job->op->term;
     pass->key.spec[AXES_INNER] = job->inner;
-    pass->key.spec[AXES_SHARE] = job->share;
+    pass->key.spec[AXES_RESULT_LANES] = job->lanes;
     pass->key.spec[AXES_COLUMNS] = job->columns;
     pass->key.spec[AXES_ADD] = job->add;
     pass_set_push(pass, &p, sizeof p);
@@ -101,7 +101,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->work = work_of(job, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%llu sums of %u, %s->%s, %u lanes",
              (unsigned long long)results, p.n, vka_dtype_name(a.dtype), vka_dtype_name(y.dtype),
-             job->share);
+             job->lanes);
 }
 
 /* Whether the sum takes as many lanes as `few` or `many` terms want. */
@@ -116,9 +116,9 @@ static void choose_lanes(struct job *job)
     }
     job->columns = results >= FEW_RESULTS && (step < a->stride[3] || a->size[3] == 1);
     if (job->columns)
-        job->share = terms <= 16 ? 1 : terms <= 128 ? 4 : 8;
+        job->lanes = terms <= 16 ? 1 : terms <= 128 ? 4 : 8;
     else
-        job->share = terms < 64 ? 4 : terms < 512 ? 16 : 64;
+        job->lanes = terms < 64 ? 4 : terms < 512 ? 16 : 64;
 }
 
 static enum vka_status add_passes(struct vka_plan *plan, struct job *job)
@@ -138,7 +138,7 @@ static enum vka_status add_passes(struct vka_plan *plan, struct job *job)
         .judge = axes_judge,
     };
     if (job->inner < 4) /* the results of a workgroup */
-        cut.unit[3 - job->inner] = AXES_LANES / job->share;
+        cut.unit[3 - job->inner] = AXES_LANES / job->lanes;
     return plan_cut(plan, &cut, size);
 }
 
