@@ -17,206 +17,10 @@
 #include <gpu/device.h>
 #include <reference/reference.h>
 
-#include "patience.h"
+#include "log_sum.h"
+#include "log_sum_range.h"
 #include "problems/cache_soil.h"
-#include "problems/operand.h"
 #include "test_program.h"
-
-#define ERROR 4e-6 /* of 1 + |x| */
-
-static void check(struct vka_device *device, enum vka_status status)
-{
-    if (status != VKA_OK)
-        fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
-}
-
-static void run(struct vka_device *device, struct vka_plan **plan)
-{
-    check(device, vka_plan_finish(*plan));
-    check(device, vka_plan_run(*plan, PATIENCE));
-    vka_plan_destroy(plan);
-}
-
-static struct vka_plan *new_plan(struct vka_device *device, enum vka_path path)
-{
-    struct vka_plan *plan = NULL;
-    check(device, vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan));
-    return plan;
-}
-
-static void create(struct vka_device *device, struct operand *o, enum vka_dtype dtype,
-                   uint32_t rank, const uint32_t *size)
-{
-    const struct layout layout = layout_dense();
-    check(device, operand_create(device, dtype, rank, size, &layout, o));
-}
-
-/* ---- The ends of the range ------------------------------------------------------------------- */
-
-enum { HEADS = 5, DIM = 8, Q = 0, K, V, SINK, MASK, OUTPUT, LOG_SUM, OPERANDS };
-enum { PLAIN, NOT_A_NUMBER, ALL_MINUS_INFINITY, LARGE, SMALL, NO_KEY, ROW_KINDS };
-
-/* Row i is of kind i % ROW_KINDS. The first feature of every key is from -1 up, below 0. */
-static void fill(struct operand o[OPERANDS])
-{
-    static const double sinks[HEADS] = {0.5, INFINITY, -INFINITY, 150, -150};
-    struct rng rng = {11};
-    const uint32_t n_q = o[Q].size[2], n_kv = o[K].size[2];
-    for (int i = Q; i <= V; i++)
-        for (size_t j = 0; j < o[i].count; j++) {
-            double x =
-                i == K && j % DIM == 0 ? rng_uniform(&rng, -1, -0.5) : rng_uniform(&rng, -1, 1);
-            uint32_t kind = i == Q ? j / DIM % n_q % ROW_KINDS : PLAIN;
-            x = kind == ALL_MINUS_INFINITY ? (j % DIM ? 0 : INFINITY)
-                : kind == LARGE            ? 300 * x
-                : kind == SMALL            ? 1e-3 * x
-                                           : x;
-            o[i].values[j] = operand_round(o[i].dtype, kind == NOT_A_NUMBER ? NAN : x);
-        }
-    memcpy(o[SINK].values, sinks, sizeof sinks);
-    for (size_t j = 0; j < o[MASK].count; j++)
-        o[MASK].values[j] = j / n_kv % ROW_KINDS != NO_KEY && j % 7 != 3;
-    for (int i = Q; i <= MASK; i++)
-        assert_int_equal(operand_write(&o[i]), VKA_OK);
-}
-
-/* Compares with the oracle. Contexts roughly: they are judged elsewhere. */
-static void compare(struct operand o[OPERANDS], bool sink, const char *name)
-{
-    uint8_t *mask = calloc(o[MASK].count, 1);
-    double *want = calloc(o[LOG_SUM].count, sizeof *want);
-    double *context = calloc(o[OUTPUT].count, sizeof *context);
-    assert_true(mask && want && context);
-    for (size_t j = 0; j < o[MASK].count; j++)
-        mask[j] = o[MASK].values[j] != 0;
-    struct ref_attention a = {.batch = 1, .n_head = HEADS, .n_kv_head = HEADS};
-    a.n_q = o[Q].size[2], a.n_kv = o[K].size[2], a.head_dim = a.value_dim = DIM;
-    a.q = o[Q].values, a.k = o[K].values, a.v = o[V].values;
-    a.mask_rank = 2, a.mask_shape[0] = a.n_q, a.mask_shape[1] = a.n_kv, a.bool_mask = mask;
-    a.masked_row = VKA_MASKED_UNIFORM;
-    a.sink = sink ? o[SINK].values : NULL;
-    a.context = context, a.log_sum_exp = want;
-    assert_int_equal(ref_attention(&a), VKA_OK);
-    for (size_t i = 0; i < o[LOG_SUM].count; i++) {
-        double got = o[LOG_SUM].values[i];
-        bool same = isnan(want[i]) ? isnan(got) : got == want[i];
-        if (!same && !(fabs(got - want[i]) <= ERROR * (1 + fabs(want[i]))))
-            fail_msg("%s%s: row %zu: %.9g, not %.9g", name, sink ? " with sinks" : "", i, got,
-                     want[i]);
-    }
-    for (size_t i = 0; i < o[OUTPUT].count; i++) {
-        double got = o[OUTPUT].values[i];
-        size_t kind = i / DIM % a.n_q % ROW_KINDS;
-        if (kind != ALL_MINUS_INFINITY && /* NaN, or 0 beside a sink */
-            !(isnan(context[i]) ? isnan(got) : fabs(got - context[i]) <= 0.02))
-            fail_msg("%s%s: output %zu: %.9g, not %.9g", name, sink ? " with sinks" : "", i, got,
-                     context[i]);
-    }
-    free(mask);
-    free(want);
-    free(context);
-}
-
-/* false: another kernel is chosen for the problem. */
-static bool attend(struct vka_device *device, enum kernel kernel, struct operand o[OPERANDS],
-                   bool sink)
-{
-    enum vka_path path = kernel == KERNEL_softmax_shared ? VKA_PATH_UNFUSED : VKA_PATH_FUSED;
-    struct vka_plan *plan = new_plan(device, path);
-    struct vka_pass_info pass;
-    bool taken = path == VKA_PATH_UNFUSED;
-    enum vka_status status =
-        vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = o[Q].view, .k = o[K].view,
-                                              .v = o[V].view, .output = o[OUTPUT].view,
-                                              .options = {.mask = o[MASK].view,
-                                                          .masked_row = VKA_MASKED_UNIFORM,
-                                                          .sink = sink ? o[SINK].view : NULL,
-                                                          .log_sum_exp = o[LOG_SUM].view}));
-    if (status == VKA_OK)
-        check(device, vka_plan_finish(plan));
-    for (size_t i = 0; status == VKA_OK && i < vka_plan_pass_count(plan); i++)
-        taken |= vka_plan_pass(plan, i, &pass) == VKA_OK &&
-                 strcmp(pass.kernel, kernel_table[kernel].name) == 0;
-    if (taken)
-        check(device, vka_plan_run(plan, PATIENCE));
-    vka_plan_destroy(&plan);
-    return taken;
-}
-
-static bool try_kernel(struct vka_device *device, enum kernel kernel, enum vka_dtype dtype,
-                       uint32_t n_q, uint32_t n_kv)
-{
-    struct operand o[OPERANDS];
-    const uint32_t rows[4] = {1, HEADS, n_q, DIM}, keys[4] = {1, HEADS, n_kv, DIM};
-    const uint32_t mask[2] = {n_q, n_kv}, heads = HEADS;
-    bool taken = false;
-    create(device, &o[Q], dtype, 4, rows);
-    create(device, &o[K], dtype, 4, keys);
-    create(device, &o[V], dtype, 4, keys);
-    create(device, &o[SINK], VKA_F32, 1, &heads);
-    create(device, &o[MASK], VKA_BOOL, 2, mask);
-    create(device, &o[OUTPUT], dtype, 4, rows);
-    create(device, &o[LOG_SUM], VKA_F32, 3, rows);
-    fill(o);
-    for (int sink = 0; sink < 2; sink++) {
-        if (!attend(device, kernel, o, sink))
-            continue;
-        check(device, operand_read(&o[OUTPUT]));
-        check(device, operand_read(&o[LOG_SUM]));
-        compare(o, sink, kernel_table[kernel].name);
-        taken = true;
-    }
-    for (int i = 0; i < OPERANDS; i++)
-        operand_destroy(&o[i]);
-    return taken;
-}
-
-static bool is_attention(enum kernel kernel)
-{
-    return strncmp(kernel_table[kernel].name, "attention_", 10) == 0 &&
-           kernel != KERNEL_attention_map && kernel != KERNEL_attention_merge;
-}
-
-/* NO_GPU_KERNELS: the driver here cannot compile those for GPUs. */
-static bool is_compiled(enum kernel kernel)
-{
-#ifdef NO_GPU_KERNELS
-    return kernel == KERNEL_softmax_shared || kernel == KERNEL_attention_row ||
-           kernel == KERNEL_attention_texel || kernel == KERNEL_attention_address ||
-           kernel == KERNEL_attention_feature;
-#else
-    return kernel < KERNEL_COUNT;
-#endif
-}
-
-static void ends_of_range(void **state)
-{
-    struct vka_device *device = *state;
-    static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16, VKA_BF16};
-    const struct kernel_set usual = device->caps.without;
-    struct kernel_set all = NO_KERNELS;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (is_attention((enum kernel)k))
-            set_add(&all, k);
-    for (int k = 0; k < KERNEL_COUNT; k++) {
-        bool taken = false;
-        if (!is_attention((enum kernel)k) && k != KERNEL_softmax_shared)
-            continue;
-        if (!is_compiled((enum kernel)k)) {
-            print_message("SKIPPED: this driver cannot compile %s\n", kernel_table[k].name);
-            continue;
-        }
-        device->caps.without = usual;
-        if (is_attention((enum kernel)k))
-            set_join(&device->caps.without, set_minus(all, KERNEL_SET(k)));
-        for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0] && !taken; t++)
-            for (int few = 0; few < 2; few++) /* few rows: their keys may be split */
-                taken |= try_kernel(device, (enum kernel)k, dtypes[t], few ? ROW_KINDS : 40,
-                                    few ? 1000 : 130);
-        print_message("%s %s\n", kernel_table[k].name, taken ? "right" : "not of this device");
-    }
-    device->caps.without = usual;
-}
 
 /* ---- Ragged batches, key chunks, caches ------------------------------------------------------ */
 
@@ -230,17 +34,17 @@ static void make_rows(struct vka_device *device, struct rows *r, uint32_t n_q, u
 {
     struct operand *in[] = {&r->q, &r->k, &r->v};
     struct rng rng = {5};
-    create(device, &r->q, VKA_F32, 4, (const uint32_t[]){1, 2 * G, n_q, 32});
-    create(device, &r->k, VKA_F32, 4, (const uint32_t[]){1, G, n_kv, 32});
-    create(device, &r->v, VKA_F32, 4, (const uint32_t[]){1, G, n_kv, 32});
-    create(device, &r->output, VKA_F32, 4, (const uint32_t[]){1, 2 * G, n_q, 32});
-    create(device, &r->log_sum, VKA_F32, 3, (const uint32_t[]){1, 2 * G, n_q});
+    log_sum_operand(device, &r->q, VKA_F32, 4, (const uint32_t[]){1, 2 * G, n_q, 32});
+    log_sum_operand(device, &r->k, VKA_F32, 4, (const uint32_t[]){1, G, n_kv, 32});
+    log_sum_operand(device, &r->v, VKA_F32, 4, (const uint32_t[]){1, G, n_kv, 32});
+    log_sum_operand(device, &r->output, VKA_F32, 4, (const uint32_t[]){1, 2 * G, n_q, 32});
+    log_sum_operand(device, &r->log_sum, VKA_F32, 3, (const uint32_t[]){1, 2 * G, n_q});
     for (int i = 0; i < 3; i++) {
         for (size_t j = 0; j < in[i]->count; j++) /* whole blocks of Q8_0: nothing is rounded */
             in[i]->values[j] = (j % 32 ? (int)rng_range(&rng, 0, 254) - 127 : 127) / 64.0;
-        check(device, operand_write(in[i]));
+        log_sum_check(device, operand_write(in[i]));
     }
-    check(device, operand_write_noise(&r->log_sum, &rng));
+    log_sum_check(device, operand_write_noise(&r->log_sum, &rng));
 }
 
 static void free_rows(struct rows *r)
@@ -253,9 +57,9 @@ static void free_rows(struct rows *r)
 /* Copies the rows' log-sum-exps to want, and overwrites them on the device. */
 static void take(struct vka_device *device, struct rows *r, double *want)
 {
-    check(device, operand_read(&r->log_sum));
+    log_sum_check(device, operand_read(&r->log_sum));
     memcpy(want, r->log_sum.values, r->log_sum.count * sizeof *want);
-    check(device, operand_write_noise(&r->log_sum, &(struct rng){9}));
+    log_sum_check(device, operand_write_noise(&r->log_sum, &(struct rng){9}));
 }
 
 /* Rows first .. first + n - 1 against keys key .. key + n_kv - 1, alone. */
@@ -265,15 +69,16 @@ static void attend_alone(struct vka_device *device, struct rows *r, uint32_t fir
     struct vka_tensor *const whole[] = {r->q.view, r->k.view, r->v.view, r->output.view,
                                         r->log_sum.view};
     struct vka_tensor *t[5];
-    struct vka_plan *plan = new_plan(device, VKA_PATH_AUTO);
+    struct vka_plan *plan = log_sum_plan(device, VKA_PATH_AUTO);
     for (int i = 0; i < 5; i++) {
         bool keys = i == 1 || i == 2;
-        check(device, vka_tensor_slice(whole[i], 2, keys ? key : first, keys ? n_kv : n, &t[i]));
+        log_sum_check(device,
+                      vka_tensor_slice(whole[i], 2, keys ? key : first, keys ? n_kv : n, &t[i]));
     }
-    check(device,
-          vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t[0], .k = t[1], .v = t[2],
-                                                .output = t[3], .options.log_sum_exp = t[4])));
-    run(device, &plan);
+    log_sum_check(device, vka_plan_add_attention(
+                              plan, VKA_INFO(vka_attention_op, .q = t[0], .k = t[1], .v = t[2],
+                                             .output = t[3], .options.log_sum_exp = t[4])));
+    log_sum_run(device, &plan);
     for (int i = 0; i < 5; i++)
         vka_tensor_destroy(&t[i]);
 }
@@ -295,38 +100,38 @@ static void ragged(void **state)
     struct vka_tensor *q_start = NULL, *kv_start = NULL;
     double want[2 * G * N_Q];
     make_rows(device, &r, N_Q, N_KV);
-    check(device, operand_read(&r.log_sum));
+    log_sum_check(device, operand_read(&r.log_sum));
     attend_alone(device, &r, 2, 1, 5, 35);
     attend_alone(device, &r, 9, 51, 40, 250);
     take(device, &r, want);
-    check(device, operand_read(&r.log_sum));
+    log_sum_check(device, operand_read(&r.log_sum));
     for (size_t i = 0; i < r.log_sum.count; i++) {
         bool between = i % N_Q >= 3 && i % N_Q < 9, none = i % N_Q < 2 || i % N_Q >= 60;
         want[i] = between ? -INFINITY : none ? r.log_sum.values[i] : want[i];
     }
-    check(device, vka_tensor_create(device, VKA_I32, 1, &n, &q_start));
-    check(device, vka_tensor_create(device, VKA_I32, 1, &n, &kv_start));
-    check(device, vka_tensor_write(q_start, q_starts, sizeof q_starts));
-    check(device, vka_tensor_write(kv_start, kv_starts, sizeof kv_starts));
+    log_sum_check(device, vka_tensor_create(device, VKA_I32, 1, &n, &q_start));
+    log_sum_check(device, vka_tensor_create(device, VKA_I32, 1, &n, &kv_start));
+    log_sum_check(device, vka_tensor_write(q_start, q_starts, sizeof q_starts));
+    log_sum_check(device, vka_tensor_write(kv_start, kv_starts, sizeof kv_starts));
     for (uint32_t whole = 1; whole <= N_Q; whole += N_Q - 1) { /* kernels for few and many rows */
         struct vka_plan *plan = NULL;
-        check(device,
-              vka_plan_create(device,
-                              VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED, .whole_n_q = whole),
-                              &plan));
-        check(device,
-              vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = r.k.view,
-                                                    .v = r.v.view, .output = r.output.view,
-                                                    .q_start = q_start, .kv_start = kv_start,
-                                                    .options.log_sum_exp = r.log_sum.view)));
-        run(device, &plan);
-        check(device, operand_read(&r.log_sum));
+        log_sum_check(device, vka_plan_create(device,
+                                              VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED,
+                                                       .whole_n_q = whole),
+                                              &plan));
+        log_sum_check(device, vka_plan_add_attention(
+                                  plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = r.k.view,
+                                                 .v = r.v.view, .output = r.output.view,
+                                                 .q_start = q_start, .kv_start = kv_start,
+                                                 .options.log_sum_exp = r.log_sum.view)));
+        log_sum_run(device, &plan);
+        log_sum_check(device, operand_read(&r.log_sum));
         for (size_t i = 0; i < r.log_sum.count; i++) {
             double got = r.log_sum.values[i];
-            if (got != want[i] && !(fabs(got - want[i]) <= ERROR * (1 + fabs(want[i]))))
+            if (got != want[i] && !(fabs(got - want[i]) <= LOG_SUM_ERROR * (1 + fabs(want[i]))))
                 fail_msg("row %zu: %.9g, not %.9g", i, got, want[i]);
         }
-        check(device, operand_write_noise(&r.log_sum, &(struct rng){9}));
+        log_sum_check(device, operand_write_noise(&r.log_sum, &(struct rng){9}));
     }
     vka_tensor_destroy(&q_start);
     vka_tensor_destroy(&kv_start);
@@ -336,10 +141,10 @@ static void ragged(void **state)
 static struct vka_plan *fused_plan(struct vka_device *device, uint32_t whole_n_q)
 {
     struct vka_plan *plan = NULL;
-    check(device,
-          vka_plan_create(device,
-                          VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED, .whole_n_q = whole_n_q),
-                          &plan));
+    log_sum_check(device, vka_plan_create(device,
+                                          VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED,
+                                                   .whole_n_q = whole_n_q),
+                                          &plan));
     return plan;
 }
 
@@ -358,24 +163,24 @@ static bool run_chunks(struct vka_device *device, uint32_t whole_n_q)
                                   .v = r.v.view,
                                   .output = r.output.view,
                                   .options.log_sum_exp = r.log_sum.view};
-    check(device, vka_plan_add_attention(plan, &op));
-    run(device, &plan);
+    log_sum_check(device, vka_plan_add_attention(plan, &op));
+    log_sum_run(device, &plan);
     take(device, &r, want);
     for (uint32_t first = 0; first < N_KV; first += 128) {
         uint32_t n = N_KV - first < 128 ? N_KV - first : 128, n_state;
         plan = fused_plan(device, whole_n_q);
         op.key_first = first;
         op.n_key = N_KV;
-        check(device, vka_tensor_slice(r.k.view, 2, first, n, &op.k));
-        check(device, vka_tensor_slice(r.v.view, 2, first, n, &op.v));
-        check(device, vka_plan_attention_state(plan, &op, &count));
+        log_sum_check(device, vka_tensor_slice(r.k.view, 2, first, n, &op.k));
+        log_sum_check(device, vka_tensor_slice(r.v.view, 2, first, n, &op.v));
+        log_sum_check(device, vka_plan_attention_state(plan, &op, &count));
         n_state = count ? (uint32_t)count : 1;
         if (!carried)
-            check(device, vka_tensor_create(device, VKA_F32, 1, &n_state, &carried));
+            log_sum_check(device, vka_tensor_create(device, VKA_F32, 1, &n_state, &carried));
         op.state = carried;
         if (count) {
-            check(device, vka_plan_add_attention(plan, &op));
-            run(device, &plan);
+            log_sum_check(device, vka_plan_add_attention(plan, &op));
+            log_sum_run(device, &plan);
         } else {
             assert_int_equal(vka_plan_add_attention(plan, &op), VKA_UNSUPPORTED);
             vka_plan_destroy(&plan);
@@ -384,7 +189,7 @@ static bool run_chunks(struct vka_device *device, uint32_t whole_n_q)
         vka_tensor_destroy(&op.v);
         if (!count)
             break;
-        check(device, operand_read(&r.log_sum));
+        log_sum_check(device, operand_read(&r.log_sum));
         assert_true(first + n == N_KV || r.log_sum.values[0] != want[0]);
     }
     if (count)
@@ -413,24 +218,26 @@ static void caches(void **state)
     for (uint32_t n_q = 1; n_q <= N_Q; n_q += N_Q - 1)
         for (int i = 0; i < 4; i++) {
             struct vka_cache *cache = NULL;
-            struct vka_plan *plan = new_plan(device, VKA_PATH_AUTO);
+            struct vka_plan *plan = log_sum_plan(device, VKA_PATH_AUTO);
             make_rows(device, &r, n_q, N_KV);
             attend_alone(device, &r, 0, n_q, 0, N_KV);
             take(device, &r, want);
-            check(device, vka_cache_create(
+            log_sum_check(device,
+                          vka_cache_create(
                               device,
                               VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = G, .head_dim = 32,
                                        .capacity = 320, .key_dtype = types[i / 2],
                                        .value_dtype = types[i / 2], .page_size = i % 2 ? 16 : 0),
                               &cache));
             cache_soil_new(cache);
-            check(device, vka_plan_add_attention(
+            log_sum_check(device,
+                          vka_plan_add_attention(
                               plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = r.k.view,
                                              .v = r.v.view, .output = r.output.view, .cache = cache,
                                              .options.log_sum_exp = r.log_sum.view)));
-            run(device, &plan);
-            check(device, operand_read(&r.log_sum));
-            expect(&r.log_sum, want, ERROR);
+            log_sum_run(device, &plan);
+            log_sum_check(device, operand_read(&r.log_sum));
+            expect(&r.log_sum, want, LOG_SUM_ERROR);
             vka_cache_destroy(&cache);
             free_rows(&r);
         }
@@ -446,7 +253,7 @@ static void merge_parts(struct vka_device *device, enum vka_path path, uint32_t 
     struct rows r;
     struct rng rng = {n_part};
     double *want = calloc(2 * G * N_Q * 32, sizeof *want), want_log_sum[2 * G * N_Q];
-    struct vka_plan *plan = new_plan(device, path);
+    struct vka_plan *plan = log_sum_plan(device, path);
     assert_non_null(want);
     make_rows(device, &r, N_Q, N_KV);
     struct ref_attention a = {.batch = 1, .n_head = 2 * G, .n_kv_head = G, .n_q = N_Q};
@@ -461,36 +268,37 @@ static void merge_parts(struct vka_device *device, enum vka_path path, uint32_t 
         uint32_t left = N_KV - first, n = left;
         if (i + 1 < n_part)
             n = rng_range(&rng, 1, left - (n_part - 1 - i) < 90 ? left - (n_part - 1 - i) : 90);
-        create(device, &offsets[i], VKA_I32, 1, (const uint32_t[]){1});
+        log_sum_operand(device, &offsets[i], VKA_I32, 1, (const uint32_t[]){1});
         offsets[i].values[0] = (double)offset - first;
-        check(device, operand_write(&offsets[i]));
-        check(device, vka_tensor_create(device, VKA_F32, 4, (const uint32_t[]){1, 2 * G, N_Q, 32},
+        log_sum_check(device, operand_write(&offsets[i]));
+        log_sum_check(device,
+                      vka_tensor_create(device, VKA_F32, 4, (const uint32_t[]){1, 2 * G, N_Q, 32},
                                         &context[i]));
-        check(device, vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){1, 2 * G, N_Q},
-                                        &log_sum[i]));
-        check(device, vka_tensor_slice(r.k.view, 2, first, n, &k[i]));
-        check(device, vka_tensor_slice(r.v.view, 2, first, n, &v[i]));
-        check(device,
-              vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = k[i],
-                                                    .v = v[i], .output = context[i],
-                                                    .options = {.causal = true,
-                                                                .scale = (float)a.scale,
-                                                                .query_offset = offsets[i].view,
-                                                                .masked_row = VKA_MASKED_NAN,
-                                                                .log_sum_exp = log_sum[i]})));
+        log_sum_check(device, vka_tensor_create(device, VKA_F32, 3,
+                                                (const uint32_t[]){1, 2 * G, N_Q}, &log_sum[i]));
+        log_sum_check(device, vka_tensor_slice(r.k.view, 2, first, n, &k[i]));
+        log_sum_check(device, vka_tensor_slice(r.v.view, 2, first, n, &v[i]));
+        log_sum_check(device, vka_plan_add_attention(
+                                  plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = k[i],
+                                                 .v = v[i], .output = context[i],
+                                                 .options = {.causal = true,
+                                                             .scale = (float)a.scale,
+                                                             .query_offset = offsets[i].view,
+                                                             .masked_row = VKA_MASKED_NAN,
+                                                             .log_sum_exp = log_sum[i]})));
         first += n;
     }
-    check(device,
-          vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_part = n_part, .parts = context,
-                                            .log_sum_exps = log_sum, .output = r.output.view,
-                                            .log_sum_exp = r.log_sum.view)));
-    run(device, &plan);
-    check(device, operand_read(&r.output));
-    check(device, operand_read(&r.log_sum));
+    log_sum_check(
+        device, vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_part = n_part, .parts = context,
+                                                  .log_sum_exps = log_sum, .output = r.output.view,
+                                                  .log_sum_exp = r.log_sum.view)));
+    log_sum_run(device, &plan);
+    log_sum_check(device, operand_read(&r.output));
+    log_sum_check(device, operand_read(&r.log_sum));
     double nmse = ref_row_nmse(r.output.values, want, 2 * G * N_Q, 32, NULL);
     if (!(nmse <= 1e-11))
         fail_msg("%u parts: NMSE %g", n_part, nmse);
-    expect(&r.log_sum, want_log_sum, ERROR);
+    expect(&r.log_sum, want_log_sum, LOG_SUM_ERROR);
     for (uint32_t i = 0; i < n_part; i++) {
         vka_tensor_destroy(&context[i]);
         vka_tensor_destroy(&log_sum[i]);
@@ -517,7 +325,7 @@ TEST_PROGRAM(log_sum)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(ends_of_range, device), cmocka_unit_test_prestate(ragged, device),
+        cmocka_unit_test_prestate(log_sum_range, device), cmocka_unit_test_prestate(ragged, device),
         cmocka_unit_test_prestate(key_chunks, device), cmocka_unit_test_prestate(caches, device),
         cmocka_unit_test_prestate(merged_keys, device)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
