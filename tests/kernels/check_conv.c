@@ -191,13 +191,10 @@ void check_conv(struct check *c)
 void bench_conv(struct check *c)
 {
     const uint32_t x_size[3] = {1, 512, 8192}, w_size[2] = {8192, 4};
-    const struct layout dense = layout_dense();
     struct operand x = {0}, w = {0}, y = {0};
-    enum vka_status status = operand_create(c->device, VKA_F16, 3, x_size, &dense, &x);
+    enum vka_status status = model_halves(c, 3, x_size, 2, (struct operand *[]){&x, &y});
     if (status == VKA_OK)
-        status = operand_create(c->device, VKA_F16, 2, w_size, &dense, &w);
-    if (status == VKA_OK)
-        status = operand_create(c->device, VKA_F16, 3, x_size, &dense, &y);
+        status = model_halves(c, 2, w_size, 1, (struct operand *[]){&w});
     model_time(c, status, add,
                VKA_INFO(vka_causal_conv_op, .input = x.view, .weight = w.view,
                         .activation = VKA_SILU, .output = y.view),

@@ -12,6 +12,16 @@ enum vka_status model_operand(struct check *c, enum vka_dtype dtype, uint32_t ra
     return operand_create(c->device, dtype, rank, size, &layout, o);
 }
 
+enum vka_status model_halves(struct check *c, uint32_t rank, const uint32_t *size, size_t n,
+                             struct operand *const o[])
+{
+    const struct layout dense = layout_dense();
+    enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < n && status == VKA_OK; i++)
+        status = operand_create(c->device, VKA_F16, rank, size, &dense, o[i]);
+    return status;
+}
+
 enum vka_status model_fill(struct check *c, struct operand *o, double low, double high)
 {
     if (!o->view)

@@ -13,6 +13,10 @@ typedef enum vka_status add_model_op(struct vka_plan *plan, const void *op);
 enum vka_status model_operand(struct check *c, enum vka_dtype dtype, uint32_t rank,
                               const uint32_t *size, struct operand *o);
 
+/* Makes n operands of one shape for a benchmark: dense, of float16. */
+enum vka_status model_halves(struct check *c, uint32_t rank, const uint32_t *size, size_t n,
+                             struct operand *const o[]);
+
 /* Fills an input with values between low and high, as its type holds them, and uploads it. Does
  * nothing where there is none. */
 enum vka_status model_fill(struct check *c, struct operand *o, double low, double high);

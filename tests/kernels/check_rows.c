@@ -123,13 +123,8 @@ void check_norm_slopes(struct check *c)
 void bench_norm_slopes(struct check *c)
 {
     const uint32_t size[2] = {512, 4096};
-    const struct layout dense = layout_dense();
     struct operand x = {0}, dy = {0}, dx = {0};
-    enum vka_status status = operand_create(c->device, VKA_F16, 2, size, &dense, &x);
-    if (status == VKA_OK)
-        status = operand_create(c->device, VKA_F16, 2, size, &dense, &dy);
-    if (status == VKA_OK)
-        status = operand_create(c->device, VKA_F16, 2, size, &dense, &dx);
+    enum vka_status status = model_halves(c, 2, size, 3, (struct operand *[]){&x, &dy, &dx});
     model_time(c, status, add_norm,
                VKA_INFO(vka_norm_backward_op, .input = x.view, .output_gradient = dy.view,
                         .input_gradient.tensor = dx.view),

@@ -116,20 +116,19 @@ static void check_softmax(const struct caps *caps, uint32_t n_kv)
         assert_in_range(c.lanes * 4, 4, caps->properties.max_shared_memory);
 }
 
+static void check_device(const struct caps *caps)
+{
+    struct matmul_problem p = any_problem();
+    check_matmul(caps, &p);
+    p.b_tile = tune_weight_tile(caps); /* a layer's weights */
+    check_matmul(caps, &p);
+    check_softmax(caps, any_size(20));
+}
+
 static void invariants(void **state)
 {
     (void)state;
-    struct caps devices[TUNE_DEVICES];
-    tune_devices(devices);
-    for (size_t d = 0; d < TUNE_DEVICES; d++)
-        for (int i = 0; i < 5000; i++) {
-            struct caps caps = vary(&devices[d]);
-            struct matmul_problem p = any_problem();
-            check_matmul(&caps, &p);
-            p.b_tile = tune_weight_tile(&caps); /* a layer's weights */
-            check_matmul(&caps, &p);
-            check_softmax(&caps, any_size(20));
-        }
+    tune_vary(check_device);
 }
 
 TEST_PROGRAM(tune_invariants)

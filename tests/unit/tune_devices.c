@@ -162,3 +162,14 @@ struct matmul_choice tune_choose(const struct caps *caps, const struct matmul_pr
     tune_matmul(caps, problem, &choice);
     return choice;
 }
+
+void tune_vary(void (*check)(const struct caps *caps))
+{
+    struct caps devices[TUNE_DEVICES];
+    tune_devices(devices);
+    for (size_t d = 0; d < TUNE_DEVICES; d++)
+        for (int i = 0; i < 5000; i++) {
+            const struct caps caps = vary(&devices[d]);
+            check(&caps);
+        }
+}

@@ -31,6 +31,9 @@ void tune_devices(struct caps devices[TUNE_DEVICES]);
 /* A device as an application or another driver might have it: less memory, some kernels off. */
 struct caps vary(const struct caps *device);
 
+/* Gives thousands of such of each of all devices to `check`. */
+void tune_vary(void (*check)(const struct caps *caps));
+
 /* What is chosen for a product. */
 struct matmul_choice tune_choose(const struct caps *caps, const struct matmul_problem *problem);
 
