@@ -1,6 +1,6 @@
 /* Quantised activations of linear: their error against products of the input as it is, rows with
  * NaN, Inf, zeros, tiny and huge values, operands at strides, adding to the output, and the same
- * bits with and without the device's integer dot products.
+ * bits with and without the device's integer dot products. Types are taken in turn: problems/turns.h.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@
 #include "plan/plan.h"
 #include "test_program.h"
 #include "problems/quantised.h"
+#include "problems/turns.h"
 
 #define N 160u
 
@@ -34,13 +35,6 @@ static void check(struct vka_device *device, enum vka_status status)
 {
     if (status != VKA_OK)
         fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
-}
-
-static struct vka_device *open_device(void)
-{
-    struct vka_device *device = NULL;
-    check(NULL, vka_device_create(NULL, &device));
-    return device;
 }
 
 /* A number of normal distribution. */
@@ -157,9 +151,8 @@ static double error_of(const struct product *p, const float *got, bool quantised
  * of random blocks cancel what their integers give. */
 static void errors(void **state)
 {
-    struct vka_device *device = open_device();
-    (void)state;
-    for (EACH_TYPE(type, dtype_has_integers)) {
+    struct vka_device *device = *state;
+    for (EACH_TURN(type, dtype_has_integers)) {
         struct product p = make(device, type, 8, 2048);
         float *y = run_plain(device, &p);
         double mean, exact = error_of(&p, y, true, NULL), whole = error_of(&p, y, false, &mean);
@@ -172,7 +165,6 @@ static void errors(void **state)
         free(y);
         destroy(&p);
     }
-    vka_device_destroy(&device);
 }
 
 /* Row 0 has a NaN, 1 an Inf, 2 zeros alone, 3 values below the least scale, 4 the largest ones, 5
@@ -180,9 +172,8 @@ static void errors(void **state)
 static void odd_rows(void **state)
 {
     enum { ROWS = 7, K = 96 };
-    struct vka_device *device = open_device();
+    struct vka_device *device = *state;
     struct product p = make(device, VKA_Q8_0, ROWS, K);
-    (void)state;
     p.x[37] = NAN;
     p.x[K + 95] = -INFINITY;
     for (uint32_t i = 0; i < K; i++) {
@@ -202,18 +193,16 @@ static void odd_rows(void **state)
     assert_true(error_of(&rest, y + 4 * N, true, NULL) <= 1e-11);
     free(y);
     destroy(&p);
-    vka_device_destroy(&device);
 }
 
 /* The input as columns of a tensor [k][m], the output between others, added to. */
 static void strides(void **state)
 {
     enum { ROWS = 5, K = 352 };
-    struct vka_device *device = open_device();
+    struct vka_device *device = *state;
     struct product p = make(device, VKA_Q4_0, ROWS, K);
     struct vka_tensor *turned = NULL, *columns = NULL, *wide = NULL, *some = NULL;
     float x[K * ROWS], filled[ROWS * 2 * N];
-    (void)state;
     for (uint32_t i = 0; i < K * ROWS; i++)
         x[i] = p.x[i % ROWS * K + i / ROWS];
     for (uint32_t i = 0; i < ROWS * 2 * N; i++)
@@ -241,28 +230,42 @@ static void strides(void **state)
     vka_tensor_destroy(&some);
     vka_tensor_destroy(&wide);
     destroy(&p);
-    vka_device_destroy(&device);
 }
 
 static void without_dot_products(void **state)
 {
-    struct vka_device *device = open_device();
+    struct vka_device *device = *state;
+    const struct kernel_set usual = device->caps.without;
     enum kernel with, plain;
-    (void)state;
-    for (EACH_TYPE(type, dtype_has_integers)) {
+    for (EACH_TURN(type, dtype_has_integers)) {
         struct product p = make(device, type, 3, 768);
         const struct vka_linear_op op = {.input = p.input, .output = p.output};
         float *first = run(device, &p, op, &with);
-        device->caps.without = KERNEL_SET(KERNEL_matmul_dot);
+        set_add(&device->caps.without, KERNEL_matmul_dot);
         float *second = run(device, &p, op, &plain);
-        device->caps.without = NO_KERNELS;
+        device->caps.without = usual;
         assert_true(matmul_is_dot(with) && plain == KERNEL_matmul_dot_plain);
         assert_memory_equal(first, second, sizeof(float[3 * N]));
         free(first);
         free(second);
         destroy(&p);
     }
+}
+
+/* One device for all. */
+static int open_device(void **state)
+{
+    struct vka_device *device = NULL;
+    check(NULL, vka_device_create(NULL, &device));
+    *state = device;
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    struct vka_device *device = *state;
     vka_device_destroy(&device);
+    return 0;
 }
 
 TEST_PROGRAM(quantised_activations)
@@ -276,5 +279,5 @@ TEST_PROGRAM(quantised_activations)
         return 77;
     }
     vka_device_destroy(&device);
-    return cmocka_run_group_tests_name("activations", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("activations", tests, open_device, close_device);
 }

@@ -1,8 +1,10 @@
-/* Products that only take quantised weights: types of weights x types of inputs x shapes. */
+/* Products that only take quantised weights: types of weights, in turn (problems/turns.h) x types of
+ * inputs x shapes. */
 #include "check.h"
 #include "kernel/matmul.h"
 #include "kernel/matmul_dot.h"
 #include "problems/quantised.h"
+#include "problems/turns.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -139,19 +141,37 @@ static enum vka_dtype activations_of(const struct check *c)
     return c->kernel == KERNEL_quantise || matmul_is_dot(c->kernel) ? VKA_I8 : VKA_F32;
 }
 
+/* Some whose products quantise activations: the kernel that does reads no weights. */
+static bool is_of_activations(enum vka_dtype weight)
+{
+    return weight == VKA_I8 || weight == VKA_Q4_K;
+}
+
 /* Types that the kernel reads. */
 static bool is_read(const struct check *c, enum vka_dtype weight)
 {
-    return (!matmul_reads_blocks(c->kernel) || dtype_has_cpu_kernels(weight)) &&
-           (activations_of(c) == VKA_F32 || dtype_has_integers(weight));
+    return c->kernel == KERNEL_quantise     ? is_of_activations(weight)
+           : matmul_is_dot(c->kernel)       ? dtype_has_integers(weight)
+           : matmul_reads_blocks(c->kernel) ? dtype_has_cpu_kernels(weight)
+                                            : dtype_is_quantised(weight);
+}
+
+/* Whether it is a type's turn; those of other types are counted all the same. */
+static bool has_turn(const struct check *c, enum vka_dtype weight)
+{
+    return !matmul_is_dot(c->kernel) || turn_takes(weight, dtype_has_integers);
 }
 
 void check_block(struct check *c)
 {
     for (EACH_TYPE(weight, dtype_is_quantised))
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && is_read(c, weight); i++)
             for (EACH_TYPE(input, dtype_is_float)) {
-                if (!is_read(c, weight) || !check_case(c))
+                if (!has_turn(c, weight)) {
+                    c->n_case++;
+                    continue;
+                }
+                if (!check_case(c))
                     continue;
                 run_case(c, &(struct block_case){.m = shapes[i][0],
                                                  .n = shapes[i][1],

@@ -7,6 +7,7 @@
 #include "params/types.h"
 #include "plan/plan.h"
 #include "problems/quantised.h"
+#include "problems/turns.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -289,12 +290,17 @@ static bool check_reader(struct decoding *d, bool all)
     return status == VKA_OK && d->n_failed == 0;
 }
 
-/* Whether a reader is tried: at a landing, of types of which all kernels read four values by the same
- * function of lib/blocks.glsl, rows and one product. */
+/* Whether a reader is tried. At a landing all types are read as rows, and by products in turn
+ * (problems/turns.h): by one product, where kernels read four values by the same function of
+ * lib/blocks.glsl. */
 static bool tries(const struct reader *reader, enum vka_dtype type, bool all)
 {
-    return all || RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) || !reader->product ||
-           (reader->kernel == KERNEL_matmul_few && reader->input == VKA_F32);
+    const bool own = matmul_reads_blocks(reader->kernel);
+    if (all || !reader->product)
+        return true;
+    return turn_takes(type, own ? dtype_has_cpu_kernels : dtype_is_block) &&
+           (RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) ||
+            (reader->kernel == KERNEL_matmul_few && reader->input == VKA_F32));
 }
 
 static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
