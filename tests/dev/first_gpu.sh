@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/dev/first_gpu.sh with programs that answer at once, fail, or never end: it is killed after each
-# of its steps in turn, and what it left is whole.
+# of its steps, at a landing after every sixth ($VKATTN_TEST_TURN says from which), and what it left is whole.
 #
 #   tests/dev/first_gpu.sh FIRST_GPU VKATTN
 #
@@ -68,7 +68,12 @@ PARTS=fcts "$script" 300 "$work/typo" | grep -q 'no part fcts' || fail "a wrong 
 
 # Killed as soon as a step has begun: the marker is its first line in the file of its part.
 export HANGS=none FAILS=none
-for name in $names; do
+killed=0
+tried=$names
+[ -z "${VKATTN_TEST_TURN:-}" ] ||
+    tried=$(echo "$names" | awk -v turn=$((VKATTN_TEST_TURN % 6)) 'NR % 6 == turn')
+for name in $tried; do
+    killed=$((killed + 1))
     out=$work/killed_$name
     mkdir "$out"
     part=$(grep -l "^$name: =====" "$work/all"/[1-9]_*.txt | sed 's|.*/[0-9]_||; s|\.txt$||')
@@ -83,5 +88,6 @@ for name in $names; do
     grep -qs "^$name: =====" "$out"/[1-9]_*.txt || fail "the step $name was never seen"
 done
 [ "$(echo "$names" | wc -l)" -gt 60 ] || fail "only $(echo "$names" | wc -l) steps"
-[ $failed -eq 0 ] && echo "$(echo "$names" | wc -l) steps, killed after each"
+[ $killed -gt 9 ] || fail "killed after only $killed steps"
+[ $failed -eq 0 ] && echo "$(echo "$names" | wc -l) steps, killed after $killed"
 exit $failed
