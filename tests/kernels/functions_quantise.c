@@ -73,11 +73,24 @@ static void put_peaks(struct rows *r, float x, struct rng *rng)
     }
 }
 
+/* Odd values first, in the middle and last; and two largest magnitudes of both signs, of which the
+ * first gives a block its sign. */
 static void put_odd(struct rows *r)
 {
     const float odd[] = {NAN, INFINITY, -INFINITY, 0, 3e38f, 1e-38f, 1e-45f};
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        put(r, odd[i], 1e-3f);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        for (uint32_t half = 0; half < 3; half++) {
+            const uint32_t at = half * (r->block - 1) / 2;
+            float *block = r->x + r->n;
+            put(r, 2e-3f, 1e-3f);
+            end_block(r);
+            block[at] = odd[i];
+            block[(at + r->block / 2) % r->block] = -3e-3f;
+        }
+    for (int i = 0; i < 2; i++) {
+        const float peak = i ? -0.7f : 0.7f;
+        put(r, peak, -peak);
+        put(r, peak, 0.35f);
         end_block(r);
     }
 }

@@ -46,11 +46,14 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
 void problem_backward_draw(struct problem *p, uint64_t seed);
 
 /* Packed steps, against the oracle, and bit for bit against each sequence in a cache of its own,
- * one contiguous where the other is paged. few: of few types and sizes of head, for drivers that
- * take seconds to compile a kernel. */
+ * one contiguous where the other is paged. */
 bool ragged_check(struct vka_device *device, const struct problem *p, struct worst *worst,
                   struct problem_result *result);
-void ragged_draw(struct problem *p, uint64_t seed, bool few);
+void ragged_draw(struct problem *p, uint64_t seed);
+
+/* Gives the problem one of few sets of types and sizes of head, for drivers that take seconds to
+ * compile a kernel. */
+void ragged_share(struct problem *p, uint64_t set);
 
 /* Leaves the tile kernel to packed steps where the device has no other for the problem's types. */
 void ragged_fit(struct vka_device *device, struct problem *p);

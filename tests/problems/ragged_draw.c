@@ -69,8 +69,7 @@ static struct kernel_set kernels_without(uint32_t kind)
     return kinds[kind];
 }
 
-/* Gives the problem one of few sets of what kernels are compiled for. */
-static void share(struct problem *p, uint64_t set)
+void ragged_share(struct problem *p, uint64_t set)
 {
     static const enum vka_dtype types[][2] = {
         {VKA_F32, VKA_F32}, {VKA_F16, VKA_F16}, {VKA_F32, VKA_Q8_0}, {VKA_F32, VKA_Q4_0}};
@@ -93,7 +92,7 @@ static void share(struct problem *p, uint64_t set)
     p->submit_budget = set % 11 ? 0 : p->submit_budget;
 }
 
-void ragged_draw(struct problem *p, uint64_t seed, bool few)
+void ragged_draw(struct problem *p, uint64_t seed)
 {
     struct rng rng = {seed ^ 0x7a66ed}, kernels = {~seed}; /* which no new option changes */
     *p = (struct problem){.seed = seed, .way = WAY_PACKED};
@@ -103,8 +102,6 @@ void ragged_draw(struct problem *p, uint64_t seed, bool few)
     p->disabled_kernels = kernels_without(rng_range(&kernels, 0, KINDS - 1));
     if (rng_chance(&kernels, 25))
         set_add(&p->disabled_kernels, KERNEL_attention_merge);
-    if (few)
-        share(p, seed);
 }
 
 void ragged_fit(struct vka_device *device, struct problem *p)

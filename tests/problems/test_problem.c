@@ -17,14 +17,16 @@
 
 static void draw(struct problem *p, enum problem_way way, uint64_t seed)
 {
-    static void (*const draws[WAY_COUNT])(struct problem *, uint64_t) = {
-        [WAY_LAYER] = problem_quantised_draw, [WAY_BACKWARD] = problem_backward_draw};
+    static void (*const draws[WAY_COUNT])(struct problem *,
+                                          uint64_t) = {[WAY_LAYER] = problem_quantised_draw,
+                                                       [WAY_BACKWARD] = problem_backward_draw,
+                                                       [WAY_PACKED] = ragged_draw};
     if (way == WAY_DENSE)
         problem_draw(p, seed, (enum vka_path)(seed % VKA_PATH_COUNT));
-    else if (way == WAY_PACKED)
-        ragged_draw(p, seed, seed % 5 == 0);
     else
         draws[way](p, seed);
+    if (way == WAY_PACKED && seed % 5 == 0)
+        ragged_share(p, seed);
     assert_int_equal(p->way, way);
 }
 

@@ -1,16 +1,16 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_gpu random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--validate] [--backward | --quantised | --ragged] [--gpu]
+ *                 [--shared] [--each N] [--validate] [--backward | --quantised | --ragged] [--gpu]
  *     test_gpu random --problem TEXT [--device NAME] [--validate] [--gpu]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. What fails
  * is shrunk; --problem runs the text of any problem. Without --seed the clock gives one. --shared draws
- * few types and sizes of head, for drivers that take seconds to compile a kernel. --backward draws
- * gradients of attention, --ragged steps of packed sequences with a cache. --quantised draws layers
- * with quantised weights and caches, which dense, paged, in chunks, forked and alone give the same
- * bits; --gpu with the kernels that the rules choose on GPUs. --forever stops at the first failure or
- * signal. */
+ * few types and sizes of head, for drivers that take seconds to compile a kernel; with --each, which
+ * runs of thousands ask for, N problems in turn have the same ones. --backward draws gradients of
+ * attention, --ragged steps of packed sequences with a cache. --quantised draws layers with quantised
+ * weights and caches, which dense, paged, in chunks, forked and alone give the same bits; --gpu with
+ * the kernels that the rules choose on GPUs. --forever stops at the first failure or signal. */
 #include "gpu/device.h"
 #include "gpu/kernels.h"
 #include "problem.h"
@@ -27,7 +27,7 @@
 #define SHRINKING 200 /* tries */
 
 struct settings {
-    uint64_t seed, count;
+    uint64_t seed, count, each;
     bool forever, shared, validate, gpu;
     enum problem_way way;
     const char *device, *text; /* text: of `problem`, the only one; NULL: problems are drawn */
@@ -37,10 +37,10 @@ struct settings {
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: test_gpu random [--seed S] [--count N] [--forever] [--device NAME]\n"
-            "                   [--path auto|unfused|fused] [--shared] [--problem TEXT]\n"
-            "                   [--validate] [--backward | --quantised | --ragged] [--gpu]\n");
+    fprintf(stderr, "usage: test_gpu random [--seed S] [--count N] [--forever] [--device NAME]\n"
+                    "                   [--path auto|unfused|fused] [--shared] [--each N]\n"
+                    "                   [--problem TEXT] [--validate] [--backward | --quantised | "
+                    "--ragged] [--gpu]\n");
     return 2;
 }
 
@@ -67,29 +67,25 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},
-        {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},
-        {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'},
-        {"backward", no_argument, NULL, 'b'},
-        {"quantised", no_argument, NULL, 'q'},
-        {"gpu", no_argument, NULL, 'g'},
-        {"ragged", no_argument, NULL, 'r'},
-        {"problem", required_argument, NULL, 't'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},    {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},       {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},        {"each", required_argument, NULL, 'e'},
+        {"device", required_argument, NULL, 'd'},  {"path", required_argument, NULL, 'p'},
+        {"backward", no_argument, NULL, 'b'},      {"quantised", no_argument, NULL, 'q'},
+        {"gpu", no_argument, NULL, 'g'},           {"ragged", no_argument, NULL, 'r'},
+        {"problem", required_argument, NULL, 't'}, {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *s = (struct settings){.seed = (uint64_t)now.tv_sec * 1000000, .count = 300};
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec * 1000000, .count = 300, .each = 1};
     bool ok = true;
     for (int c; ok && (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == 's')
             ok = parse_number(optarg, &s->seed);
         else if (c == 'c')
             ok = parse_number(optarg, &s->count) && s->count > 0;
+        else if (c == 'e')
+            ok = parse_number(optarg, &s->each) && s->each > 0;
         else if (c == 'p')
             ok = parse_path(optarg, &s->path);
         else if (c == 'd')
@@ -156,15 +152,17 @@ static void draw(struct vka_device *device, const struct settings *s, uint64_t s
     if (s->way == WAY_LAYER)
         problem_quantised_draw(p, seed);
     else if (s->way == WAY_PACKED)
-        ragged_draw(p, seed, s->shared);
+        ragged_draw(p, seed);
     else if (s->way == WAY_BACKWARD)
         problem_backward_draw(p, seed);
     else
         problem_draw(p, seed, s->path);
+    if (s->shared && s->way == WAY_PACKED)
+        ragged_share(p, seed / s->each);
+    else if (s->shared)
+        problem_share(p, seed / s->each);
     if (s->way == WAY_PACKED)
         ragged_fit(device, p);
-    else if (s->shared)
-        problem_share(p, seed);
 }
 
 struct failure {

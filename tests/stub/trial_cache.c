@@ -73,7 +73,7 @@ bool trial_cache(struct trial *t)
 {
     const bool packed = rng_chance(&t->rng, 60);
     struct job j = {.n_sequence = 0};
-    ragged_draw(&j.p, t->seed, false);
+    ragged_draw(&j.p, t->seed);
     lengthen(t, &j.p);
     ragged_fit(t->device, &j.p);
     const bool fused = packed || dtype_is_scaled(j.p.cached_k) || dtype_is_scaled(j.p.cached_v);
