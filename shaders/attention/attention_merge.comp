@@ -152,6 +152,26 @@ void count_splits(uint index)
     n_split = min(n_split, (length - 1) / p.split_keys + 1);
 }
 
+// Stores feature `feature` of a row at `at`; of 16-bit ones, a lane stores its neighbour's, too. All
+// lanes come here.
+void store_feature(uint at, uint feature, float x)
+{
+    if (O_TYPE == TYPE_F32) {
+        if (feature < p.value_dim)
+            o_words[at] = floatBitsToUint(x);
+        return;
+    }
+    barrier(); // the neighbour of before has been read
+    sums[gl_LocalInvocationIndex] = x;
+    barrier();
+    if (feature % 2 != 0 || feature >= p.value_dim)
+        return;
+    if (feature + 1 < p.value_dim)
+        STORE_PAIR(o_words, at, 1u, O_TYPE, vec2(x, sums[gl_LocalInvocationIndex + 1]))
+    else
+        STORE(o_words, at, O_TYPE, x)
+}
+
 // Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
 void merge(uint x, uint row, uint q_first)
 {
@@ -175,8 +195,7 @@ void merge(uint x, uint row, uint q_first)
         uint feature = block + gl_LocalInvocationIndex;
         float x = find_context(min(feature, value_dim - 1));
         x = seen ? x / row_sum : x;
-        if (feature < value_dim)
-            STORE(o_words, base + feature, O_TYPE, one_nan(x));
+        store_feature(base + feature, feature, one_nan(x));
     }
 }
 

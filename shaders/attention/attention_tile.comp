@@ -346,14 +346,18 @@ void add_lanes()
 
 void store_column(uint base, uint column, vec4 c)
 {
-    uint d = 4 * (first_value4 + column);
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (column < VALUE4 && d + i < p.value_dim) {
-            if (SPLITS != 0)
-                o_words[base + d + i] = floatBitsToUint(c[i]);
-            else
-                STORE(o_words, base + d + i, O_TYPE, one_nan(c[i]));
-        }
+    uint d = 4 * (first_value4 + column), value_dim = column < VALUE4 ? p.value_dim : 0;
+    const uint STEP = SPLITS != 0 || O_TYPE == TYPE_F32 ? 1 : 2;
+    [[unroll]] for (uint i = 0; i < 4; i += STEP) {
+        if (d + i >= value_dim)
+            continue;
+        if (SPLITS != 0)
+            o_words[base + d + i] = floatBitsToUint(c[i]);
+        else if (STEP == 2 && d + i + 1 < value_dim)
+            STORE_PAIR(o_words, base + d + i, 1u, O_TYPE, vec2(one_nan(c[i]), one_nan(c[i + 1])))
+        else
+            STORE(o_words, base + d + i, O_TYPE, one_nan(c[i]))
+    }
 }
 
 void store_row(uint r, uvec2 keys, sequence s)

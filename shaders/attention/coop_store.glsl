@@ -12,17 +12,21 @@ bool is_visible(uint t, uint key, sequence s)
            (GENERAL == 0 || bias_score(x, row_of(t), key, true, s));
 }
 
-// Sum of the NaN and Inf values that row t of the tile sees at a feature, in the steps that had
-// some. The weight of a key that is seen is positive, unless dropout makes it 0.
-float find_nonfinite(uint t, uint feature, sequence s)
+// Sums of the NaN and Inf values that row t of the tile sees at `feature` and the next, in the steps
+// that had some. The weight of a key that is seen is positive, unless dropout makes it 0.
+vec2 find_nonfinite(uint t, uint feature, sequence s)
 {
-    float x = 0.0;
+    vec2 x = vec2(0.0);
     [[dont_unroll]] for (uint k = nonfinite[0]; k < nonfinite[1]; k++) {
         if (!is_visible(t, k, s))
             continue;
-        uint at = v_index(key_row(k, s), s) + feature, bits = half_bits(v_words[at >> 1], at);
-        if (is_nonfinite(bits))
-            x = fma(dropped(1.0, row_of(t), k, s), decode(v_words[at >> 1], at, V_TYPE), x);
+        float weight = dropped(1.0, row_of(t), k, s);
+        [[unroll]] for (uint i = 0; i < 2; i++) {
+            uint at = v_index(key_row(k, s), s) + min(feature + i, p.value_dim - 1);
+            uint bits = half_bits(v_words[at >> 1], at);
+            if (is_nonfinite(bits))
+                x[i] = fma(weight, decode(v_words[at >> 1], at, V_TYPE), x[i]);
+        }
     }
     return x;
 }
@@ -92,8 +96,8 @@ void load_state()
     }
 }
 
-// Stores x, the context of row t of the tile at feature d of this workgroup.
-void store(float x, uint t, uint d, uvec2 keys, sequence s)
+// Stores x, the context of row t of the tile at features d and d + 1 of this workgroup.
+void store(vec2 x, uint t, uint d, uvec2 keys, sequence s)
 {
     bool dead = FACTOR(t) == HIDDEN, keep = (STATE & STATE_STORE) != 0;
     uint feature = 4 * first_value4 + d;
@@ -103,19 +107,23 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
         return;
     if (dead) {
         vec4 before = (STATE & STATE_LOAD) != 0 ? saved4(row_state(t) + d / 4 * 4) : vec4(0.0);
-        x = dead_context(row_of(t), keys, feature / 4, before, s)[d % 4];
+        before = dead_context(row_of(t), keys, feature / 4, before, s);
+        x = d % 4 == 0 ? before.xy : before.zw;
     } else if (SPLITS == 0 && !keep) {
         x /= FACTOR(t);
     }
-    if (keep) {
-        o_words[row_state(t) + d] = floatBitsToUint(x);
+    uint at = keep ? row_state(t) + d : output_base(t, s) + feature;
+    if (keep || SPLITS != 0) {
+        o_words[at] = floatBitsToUint(x.x);
+        if (keep || feature + 1 < p.value_dim)
+            o_words[at + 1] = floatBitsToUint(x.y);
         return;
     }
-    uint at = output_base(t, s) + feature;
-    if (SPLITS != 0)
-        o_words[at] = floatBitsToUint(x);
+    x = vec2(one_nan(x.x), one_nan(x.y));
+    if (feature + 1 < p.value_dim)
+        STORE_PAIR(o_words, at, 1u, O_TYPE, x)
     else
-        STORE(o_words, at, O_TYPE, one_nan(x))
+        STORE(o_words, at, O_TYPE, x.x)
 }
 
 void store_rows(uvec2 keys, sequence s)
@@ -127,9 +135,9 @@ void store_rows(uvec2 keys, sequence s)
                 coopMatStore(context[i], scores, matrix_at(), S_PITCH,
                              gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();
-        for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
-            store(uintBitsToFloat(MATRIX(e)), first_lane_row() + e / N, feature_of(j, e % N), keys,
-                  s);
+        for (uint e = 2 * gl_SubgroupInvocationID; e < M * N; e += 2 * LANES)
+            store(uintBitsToFloat(uvec2(MATRIX(e), MATRIX(e + 1))), first_lane_row() + e / N,
+                  feature_of(j, e % N), keys, s);
         subgroup_barrier_shared();
     }
 }

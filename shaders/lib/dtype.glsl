@@ -127,6 +127,24 @@ vec4 decode4(uvec2 words, uint type)
         }                                                                                          \
     }
 
+// Two 16-bit elements in a word.
+uint pair_word(vec2 x, uint type)
+{
+    return type == TYPE_F16 ? f16_from_float(x.x) | f16_from_float(x.y) << 16
+                            : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
+}
+
+// Stores two at `index` and index + step: 16-bit elements without an atomic, where they are a word.
+#define STORE_PAIR(buffer_words, index, step, type, two)                                           \
+    {                                                                                              \
+        if (type != TYPE_F32 && step == 1u && ((index) & 1u) == 0u) {                              \
+            buffer_words[(index) >> 1] = pair_word(two, type);                                     \
+        } else {                                                                                   \
+            STORE(buffer_words, index, type, (two).x)                                              \
+            STORE(buffer_words, (index) + (step), type, (two).y)                                   \
+        }                                                                                          \
+    }
+
 bool is_nan(float x)
 {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;

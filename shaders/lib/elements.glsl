@@ -12,12 +12,6 @@ uint place(strided_params s, uvec4 at)
 
 #include "lib/rounded.glsl"
 
-uint pair_word(vec2 x, uint type)
-{
-    return type == TYPE_F16 ? f16_from_float(x.x) | f16_from_float(x.y) << 16
-                            : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
-}
-
 // The order of floats as that of integers, with both zeros equal and NaN above all. Never 0.
 uint order_key(float x)
 {

@@ -289,13 +289,6 @@ float finished(float sum, uint column, uint index)
     return result_of(x, index);
 }
 
-// Two results as C has them, unless it is float32.
-uint result_pair(float low, float high)
-{
-    return C_TYPE == TYPE_F16 ? f16_from_float(low) | f16_from_float(high) << 16
-                              : bf16_from_float(low) | bf16_from_float(high) << 16;
-}
-
 // Stores columns `column` to `column` + 7 of a row of C from results[from ..].
 void store_chunk(uint c_base, uint row, uint column, uint from)
 {
@@ -310,8 +303,10 @@ void store_chunk(uint c_base, uint row, uint column, uint from)
         c_chunks[index / 4 + 1] = floatBitsToUint(vec4(x[4], x[5], x[6], x[7]));
         return;
     }
-    c_chunks[index / 8] = uvec4(result_pair(x[0], x[1]), result_pair(x[2], x[3]),
-                                result_pair(x[4], x[5]), result_pair(x[6], x[7]));
+    uvec4 chunk;
+    [[unroll]] for (uint e = 0; e < 4; e++)
+        chunk[e] = pair_word(vec2(x[2 * e], x[2 * e + 1]), C_TYPE);
+    c_chunks[index / 8] = chunk;
 }
 
 // Stores columns `column` and `column` + 1 of a row of C.
@@ -327,12 +322,7 @@ void store_pair(uint c_base, uint row, uint column, vec2 sums)
         return;
     }
     float high = finished(sums.y, column + 1, index + p.c_col);
-    if (C_TYPE != TYPE_F32 && p.c_col == 1 && (index & 1u) == 0) { // a whole word
-        c_words[index >> 1] = result_pair(low, high);
-        return;
-    }
-    STORE(c_words, index, C_TYPE, low);
-    STORE(c_words, index + p.c_col, C_TYPE, high);
+    STORE_PAIR(c_words, index, p.c_col, C_TYPE, vec2(low, high))
 }
 
 // Stores the matrix in results[mine ..] to C; `at`: row and column of its first element. A lane

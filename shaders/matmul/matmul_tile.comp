@@ -300,18 +300,32 @@ void mend_results(uint z, uint a_base, uint b_base, uvec2 first, uvec2 local)
     }
 }
 
+float finished(float sum, uint index, uint column)
+{
+    float x = p.alpha * sum * column_scale(column);
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    return result_of(x, index);
+}
+
+// 16-bit results are stored by pairs, where an invocation has neighbours of a row.
+const uint STEP = C_TYPE == TYPE_F32 || B_RUN == 1 ? 1 : 2;
+
 void store_results(uint z, uint c_base, uvec2 first, uvec2 local)
 {
-    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+    [[unroll]] for (uint i = 0; i < TM * TN; i += STEP) {
         uint row = result_row(first, local, i), column = result_column(first, local, i);
         if (row >= p.m || column >= p.n)
             continue;
         uint index = c_base + row * p.c_row + column * p.c_col;
         float sum = HELD != 0 ? held_total(z, index, row, column) : total[i];
-        float x = p.alpha * sum * column_scale(column);
-        if (BIAS_TYPE != BIAS_NONE)
-            x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
-        STORE(c_words, index, C_TYPE, result_of(x, index));
+        float x = finished(sum, index, column);
+        if (STEP == 2 && column + 1 < p.n) {
+            float next = finished(total[i + 1], index + p.c_col, column + 1);
+            STORE_PAIR(c_words, index, p.c_col, C_TYPE, vec2(x, next))
+            continue;
+        }
+        STORE(c_words, index, C_TYPE, x)
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint(group[i]);
     }
