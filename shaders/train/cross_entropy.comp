@@ -1,6 +1,7 @@
 // Cross-entropy of rows of logits and labels, and its gradient. See cross_entropy_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
 #include "params/model.h"
 #include "params/train.h"
@@ -99,12 +100,21 @@ void write_gradient(uint at)
 {
     float count = totals[p.totals_offset + 1], most = stats[at + 2], sum = stats[at + 3];
     float scale = p.scale / count, share = p.smoothing / float(p.size3);
-    for (uint i = gl_LocalInvocationIndex; i < p.size3; i += LANES) {
-        float y = int(i) == label ? p.smoothing - stats[at + 4] / sum
-                                  : exp_accurate(load(i) - most) / sum;
-        y = label == LOSS_IGNORED ? 0.0 : one_nan((y - share) * scale);
-        uint index = place(p.y, uvec4(row_at.xyz, i));
-        STORE(y_words, index, Y_TYPE, y);
+    const uint STEP = Y_TYPE == TYPE_F32 ? 1 : 2; // elements that a lane stores
+    uint n = p.size3;
+    for (uint first = STEP * gl_LocalInvocationIndex; first < n; first += STEP * LANES) {
+        uint index = place(p.y, uvec4(row_at.xyz, first));
+        vec2 y = vec2(0.0);
+        [[unroll]] for (uint j = 0; j < STEP; j++) {
+            uint i = min(first + j, n - 1);
+            y[j] = int(i) == label ? p.smoothing - stats[at + 4] / sum
+                                   : exp_accurate(load(i) - most) / sum;
+            y[j] = label == LOSS_IGNORED ? 0.0 : one_nan((y[j] - share) * scale);
+        }
+        if (STEP == 2 && first + 1 < n)
+            STORE_PAIR(y_words, index, p.y.stride3, Y_TYPE, y)
+        else
+            STORE(y_words, index, Y_TYPE, y.x)
     }
 }
 

@@ -2,6 +2,7 @@
 // norm_backward_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
 #include "params/model.h"
 #include "params/train.h"
@@ -134,12 +135,21 @@ void main()
     if (DX_TYPE == TYPE_NONE)
         return;
     float slopes = CENTER ? sum_slopes() / float(n) : 0.0, products = sum_products() / float(n);
-    for (uint e = gl_LocalInvocationIndex; e < n; e += LANES) {
-        float y = scale * (slope(e) - slopes - centered(e) * scale * products) * unit;
-        uint index = place(p.dx, at_element(e));
-        if (ADD)
-            y += LOAD(dx_words, index, DX_TYPE);
-        y = one_nan(y);
-        STORE(dx_words, index, DX_TYPE, y);
+    const uint STEP = DX_TYPE == TYPE_F32 ? 1 : 2; // elements that a lane stores
+    for (uint e = STEP * gl_LocalInvocationIndex; e < n; e += STEP * LANES) {
+        uint index = place(p.dx, at_element(e)), count = min(n - e, STEP);
+        vec2 y = vec2(0.0);
+        [[unroll]] for (uint i = 0; i < STEP; i++) {
+            if (i == count)
+                break;
+            y[i] = scale * (slope(e + i) - slopes - centered(e + i) * scale * products) * unit;
+            if (ADD)
+                y[i] += LOAD(dx_words, place(p.dx, at_element(e + i)), DX_TYPE);
+            y[i] = one_nan(y[i]);
+        }
+        if (count == 2)
+            STORE_PAIR(dx_words, index, place(p.dx, at_element(e + 1)) - index, DX_TYPE, y)
+        else
+            STORE(dx_words, index, DX_TYPE, y.x)
     }
 }
