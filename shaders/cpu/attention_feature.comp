@@ -48,7 +48,7 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
 const uint V_PARTS = WORD_VALUES(V_TYPE);
 const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
-const bool V_INTEGERS = V_BLOCKS && !IS_HEAD_SCALED(V_TYPE); // which no NaN is among
+const bool V_HAS_NAN = !V_BLOCKS || IS_HEAD_SCALED(V_TYPE); // integers have none
 const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
@@ -305,7 +305,7 @@ void add_values(uint g, uint at[8], bool masked)
                 float part = part_of(word, i, V_TYPE);
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     sum[r * MOST_PARTS + i] =
-                        fma(weight[r], masked && !V_INTEGERS && skip[r * 8 + j] ? 0.0 : part,
+                        fma(weight[r], masked && V_HAS_NAN && skip[r * 8 + j] ? 0.0 : part,
                             sum[r * MOST_PARTS + i]);
             }
         }
