@@ -48,7 +48,7 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
 const uint V_PARTS = WORD_VALUES(V_TYPE);
 const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
-const bool V_HAS_NAN = !V_BLOCKS || IS_HEAD_SCALED(V_TYPE); // integers have none
+const bool V_HAS_NAN = IS_HEAD_SCALED(V_TYPE) || !V_BLOCKS; // integers have none
 const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
