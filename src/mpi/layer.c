@@ -180,7 +180,7 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
         return VKA_OK;
     }
     for (uint32_t p = 0; p < layer->n_round; p++) {
-        struct head_ranges heads = layer_heads(layer, mpi->rank, p);
+        struct head_ranges heads = layer_head_ranges(layer, mpi->rank, p);
         if (heads.query.count)
             ENSURE(create_round(layer, whole, &heads, &layer->round[p]));
     }
@@ -189,7 +189,7 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
     return VKA_OK;
 }
 
-struct head_ranges layer_heads(const struct vka_mpi_layer *layer, int rank, uint32_t round)
+struct head_ranges layer_head_ranges(const struct vka_mpi_layer *layer, int rank, uint32_t round)
 {
     return split_heads(layer->info.n_head, layer->info.n_kv_head, layer->mpi->size, rank,
                        layer->n_round, round);

@@ -21,6 +21,6 @@ struct vka_mpi_layer {
 };
 
 /* The heads of a round on a rank. */
-struct head_ranges layer_heads(const struct vka_mpi_layer *layer, int rank, uint32_t round);
+struct head_ranges layer_head_ranges(const struct vka_mpi_layer *layer, int rank, uint32_t round);
 
 #endif

@@ -58,7 +58,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     const struct vka_layer_op *op = given;
     const struct vka_mpi_plan_info *info = &plan->info;
     bool heads =
-        layer->split == VKA_MPI_BATCH || layer_heads(layer, layer->mpi->rank, 0).query.count;
+        layer->split == VKA_MPI_BATCH || layer_head_ranges(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
     terms->each[1] = (int32_t)inner_of(layer, op);
     terms_add(terms, "layer: %u", layer->number);
