@@ -5,9 +5,9 @@
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
- * prints the options that run it alone. --few runs three cases of each kernel, --one the middle one
- * of these, --sample every seventh or seventeenth. --part 1/2 runs every second kernel and --part 2/2
- * the others. --bench times the kernels that passed. Without --seed the clock gives one. */
+ * prints the options that run it alone. --few runs three cases of each kernel, or with a number in
+ * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
+ * seventh, seventeenth or 51st. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that passed. Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
@@ -303,8 +303,10 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     set_join(&device->caps.without, rivals(kernel, family));
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    if (s->few || s->one || (s->sample && !s->kernel && is_slow(device, kernel)))
-        check_few(&c, family->check, s->one);
+    if (s->few || s->one)
+        check_few(&c, family->check, s->one ? FEW / 2 : turn_of(FEW));
+    else if (s->sample && !s->kernel && is_slow(device, kernel))
+        check_few(&c, family->check, turn_of(FEW));
     else if (s->sample)
         check_sample(&c, family->check);
     else
