@@ -12,7 +12,7 @@ from ._device import Device, Place, Tensor, pick_device
 from ._errors import InvalidError
 from ._numbers import flag
 from ._option_table import check_options, takes_options
-from ._options import MASKED_ROWS, SCORES, AttentionOptions, choose
+from ._options import MASKED_ROWS, AttentionOptions, asked_scores, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def _empty_results(
         return None
     _check_sizes(shapes)
     check_options(options)
-    choose(SCORES, scores or "none", "scores")
-    masked = choose(MASKED_ROWS, options.get("masked_row") or "zero", "masked_row")
+    masked = options.get("masked_row")
+    masked = choose(MASKED_ROWS, "zero" if masked is None else masked, "masked_row")
     fill = np.nan if masked == MASKED_ROWS["nan"] else 0
     dtype = np.float16 if host["q"].dtype == "f16" else np.float32
     if n_kv and np.prod(size[:3]) and (scores or log_sum_exp):
@@ -220,6 +220,7 @@ def attention(
             given["past_key"], given["past_value"] = past
         except (TypeError, ValueError) as error:
             raise TypeError(f"past: expected (keys, values): {error}") from None
+    scores = asked_scores(scores)
     log_sum_exp = flag(log_sum_exp, "log_sum_exp")
     dtype = dtype if dtype is None else check_dtype(dtype, "dtype")
     host = {name: float_array(array, name, dtype, (2, 3, 4)) for name, array in given.items()}

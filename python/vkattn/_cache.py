@@ -8,21 +8,14 @@ from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, DType, check_dtype
 from ._core import Child
 from ._device import Device, Place, pick_device
-from ._errors import InvalidError
-from ._numbers import put, real, whole, wholes
+from ._numbers import put, reals, whole, wholes
 
 
 def _set_scales(info: Any, name: str, scales: Sequence[float] | None, n_kv_head: int) -> Any:
     """Returns what the struct points to."""
     if scales is None:
         return None
-    try:
-        given = list(scales)
-    except TypeError:
-        raise TypeError(f"{name}: expected {n_kv_head} numbers, got {scales!r}") from None
-    floats = ffi.new("float[]", [real(x, name) for x in given])
-    if len(floats) != n_kv_head:
-        raise InvalidError(f"{name}: expected {n_kv_head} of them, got {len(floats)}")
+    floats = ffi.new("float[]", reals(scales, name, n_kv_head))
     setattr(info, name, floats)
     return floats
 
@@ -70,11 +63,13 @@ class Cache(Child):
         if n_page is not None:
             info.n_page = whole(n_page, "n_page", 1)
         info.key_dtype = DTYPES[check_dtype(key_dtype, "key_dtype")]
-        info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
+        info.value_dtype = DTYPES[
+            check_dtype(key_dtype if value_dtype is None else value_dtype, "value_dtype")
+        ]
         put(info, no_hadamard=no_hadamard, page_size=page_size)
         kept = [  # until the call below returns
-            _set_scales(info, "key_scales", key_scales, n_kv_head),
-            _set_scales(info, "value_scales", value_scales, n_kv_head),
+            _set_scales(info, "key_scales", key_scales, info.n_kv_head),
+            _set_scales(info, "value_scales", value_scales, info.n_kv_head),
         ]
         self.batch = int(info.batch)
         self.capacity = int(info.capacity)

@@ -20,7 +20,7 @@ from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks
 from ._numbers import flag, whole
 from ._option_table import check_options, takes_options
-from ._options import LAYOUTS, AttentionOptions, Rope, choose, pointer
+from ._options import LAYOUTS, AttentionOptions, Rope, asked_scores, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 
 if TYPE_CHECKING:
@@ -432,7 +432,8 @@ class Layer(_weights.Layer):
             for name, array in given.items()
             if array is not None
         }
-        layout = layout or self.layout
+        scores = asked_scores(scores)
+        layout = self.layout if layout is None else layout
         swap = 1 if choose(LAYOUTS, layout, "layout") else 0
         n_axes = host["query"].data.ndim
         unbatched = n_axes == 2

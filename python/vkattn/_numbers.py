@@ -29,7 +29,9 @@ def whole(value: Any, what: str, low: int = 0, high: int = UINT32_MAX) -> int:
     return number
 
 
-def several(values: Any, what: str, *, unordered: bool = False) -> list[Any]:
+def several(
+    values: Any, what: str, *, unordered: bool = False, of: str = "whole numbers"
+) -> list[Any]:
     """The items of a sequence or an iterator, for which neither a text nor the keys of a dict pass, nor
     a set, unless their order is of no matter."""
     kinds = (str, bytes, bytearray, dict, *(() if unordered else (set, frozenset)))
@@ -38,7 +40,7 @@ def several(values: Any, what: str, *, unordered: bool = False) -> list[Any]:
             return list(values)
     except TypeError:
         pass
-    raise TypeError(f"{what}: expected whole numbers, got {type(values).__name__}")
+    raise TypeError(f"{what}: expected {of}, got {type(values).__name__}")
 
 
 def wholes(
@@ -60,6 +62,14 @@ def real(value: Any, what: str) -> float:
         raise InvalidError(f"{what}: expected a number that a float holds, got {got}") from None
     except (TypeError, ValueError):
         raise TypeError(f"{what}: expected a number, got {type(value).__name__}") from None
+
+
+def reals(values: Any, what: str, size: int) -> list[float]:
+    """As many of them as said."""
+    items = several(values, what, of=f"{size} numbers")
+    if len(items) != size:
+        raise InvalidError(f"{what}: expected {size} numbers, got {len(items)}")
+    return [real(x, what) for x in items]
 
 
 def nonzero(value: Any, what: str) -> float:

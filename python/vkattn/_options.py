@@ -12,7 +12,7 @@ from ._device import Device, Tensor
 from ._errors import InvalidError
 from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
-from ._numbers import flag, nonzero, put, whole
+from ._numbers import flag, nonzero, put, reals, whole
 from ._option_table import check_options, takes_options
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
@@ -72,9 +72,15 @@ _GIVEN = {"scale": int(lib.VKA_GIVEN_SCALE), "norm_epsilon": int(lib.VKA_GIVEN_E
 
 
 def choose(choices: dict[str, int], name: str, what: str) -> int:
-    if name not in choices:
+    if not isinstance(name, str) or name not in choices:
         raise InvalidError(f"{what}: expected one of {', '.join(choices)}, got {name!r}")
     return choices[name]
+
+
+def asked_scores(scores: str | None) -> str | None:
+    """The kind of scores to return; None where none are, which "none" says too."""
+    kind = choose(SCORES, "none" if scores is None else scores, "scores")
+    return scores if kind else None
 
 
 def _tensor_option(device: Device, name: str, value: Any) -> Tensor:
@@ -108,12 +114,8 @@ def _write_rope(options: Any, rope: Any) -> Any:
     if rope.frequencies is None:
         options.rope.base = nonzero(rope.base, "rope: base")
         return None
-    if len(rope.frequencies) != rope.dim // 2:
-        raise InvalidError(
-            f"rope: expected {rope.dim // 2} frequencies for {rope.dim} features, got"
-            f" {len(rope.frequencies)}"
-        )
-    frequencies = ffi.new("double[]", list(rope.frequencies))
+    numbers = reals(rope.frequencies, "rope: frequencies", options.rope.dim // 2)
+    frequencies = ffi.new("double[]", numbers)
     options.rope.frequencies = frequencies
     return frequencies
 
@@ -140,7 +142,7 @@ class Prepared:
             given["mask"] = mask_of(given.get("mask"), padding, sizes())
             if n_extra:
                 given["mask"] = widen_mask(given["mask"], sizes(), n_extra)
-        self.scores_kind = choose(SCORES, scores or "none", "scores")
+        self.scores_kind = choose(SCORES, "none" if scores is None else scores, "scores")
         self.tensors = {
             name: _tensor_option(device, name, given[name])
             for name in ("mask", *_INTEGERS, *_FLOAT32)

@@ -297,7 +297,7 @@ class Plan(TrainingOperations):
     ) -> tuple[Prepared, Callable[[Tensor], Any]]:
         """Options, and what makes a struct vka_layer_op of an output, without them, within a turn."""
         check_child(layer, Layer, "layer")
-        axes = choose(LAYOUTS, layout or layer.layout, "layout")
+        axes = choose(LAYOUTS, layer.layout if layout is None else layout, "layout")
         batch_axis, row_axis = (1, 0) if axes else (0, 1)
         options = {**layer.options, **given}
         if layer.n_extra:

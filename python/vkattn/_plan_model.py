@@ -8,7 +8,7 @@ from ._abi import enum_names, ffi, lib, new_struct
 from ._core import Child, check_child
 from ._device import Device, Tensor
 from ._errors import InvalidError
-from ._numbers import nonzero, put, real, whole
+from ._numbers import nonzero, put, real, reals, whole
 from ._options import Gradient, choose, pointer, write_gradients
 
 NORMS = {"rms": 0, "layer": 1}
@@ -156,14 +156,11 @@ class ModelOperations(Child):
         """Adds rotary embedding of input [batch][n_head][n][head_dim], whole or of the first dim
         features, by base (10000), by frequencies in radians a position, or by tables."""
         words = ffi.NULL
-        if frequencies is not None:
-            words = ffi.new("double[]", [real(x, "frequencies") for x in frequencies])
         turned = check_child(input, Tensor, "input").shape[-1]
         if dim is not None:
             turned = whole(dim, "dim", 2)
-        half = turned // 2
-        if frequencies is not None and len(words) != half:
-            raise InvalidError(f"frequencies: expected {half} numbers, got {len(words)}")
+        if frequencies is not None:
+            words = ffi.new("double[]", reals(frequencies, "frequencies", turned // 2))
         self._add(
             "rotary",
             {"input": input, "output": output, "positions": positions, "cos": cos, "sin": sin},

@@ -378,8 +378,36 @@ def test_arrays_of_tensors_have_their_type(device):
         assert np.asarray(device.tensor(values), np.float64).dtype == np.float64
 
 
+def test_words(device, q):
+    """A word that is there is no default, and one that is none is refused by its name."""
+    a = {"q": q, "k": q, "v": q, "device": device}
+    eye, none = np.eye(4, dtype=np.float32), {"k": q[:, :, :0], "v": q[:, :, :0]}
+    layer = vkattn.Layer(device, n_head=2, query=eye, key=eye, value=eye)
+    huge = vkattn.Rope(4, frequencies=(10**400, 1.0))
+    for name, call in (
+        ("scores", lambda: vkattn.attention(**a, scores="")),
+        ("scores", lambda: layer(q[0], scores=0)),
+        ("layout", lambda: layer(q[0], layout="")),
+        ("masked_row", lambda: vkattn.attention(**a, masked_row=["zero"])),
+        ("masked_row", lambda: vkattn.attention(**{**a, **none}, masked_row="")),
+        ("path", lambda: vkattn.attention(**a, path=["fused"])),
+        ("value_dtype", lambda: vkattn.Cache(device, **SIZES, value_dtype="")),
+        ("frequencies", lambda: vkattn.attention(**a, rope=huge)),
+    ):
+        with pytest.raises(vkattn.InvalidError, match=f"^{name}|rope: {name}"):
+            call()
+    plain = vkattn.attention(**a)
+    np.testing.assert_array_equal(vkattn.attention(**a, scores="none"), plain)
+
+
 def test_wrong_types(device, q):
     t = device.empty((2, 2))
+
+    def turn(numbers):
+        rope = vkattn.Rope(4, frequencies=numbers)
+        return lambda: vkattn.attention(q, q, q, rope=rope, device=device)
+
+    wrong = ((5, "int"), ({0.5: 1, 1.0: 2}, "dict"), (("a", 1.0), "str"), ((None, 1.0), "NoneType"))
     for name, call in (
         ("first", lambda: t.slice(0, "1", 1)),
         ("epsilon", lambda: vkattn.Plan(device).norm(t, t, epsilon="small")),
@@ -392,6 +420,11 @@ def test_wrong_types(device, q):
         ("past", lambda: vkattn.attention(q, q, q, past=(q,), device=device)),
         ("past", lambda: vkattn.attention(q, q, q, past=1, device=device)),
         ("key_scales", lambda: vkattn.Cache(device, **SIZES, key_dtype="f8_e4m3", key_scales=1.0)),
+        (
+            "key_scales",
+            lambda: vkattn.Cache(device, **SIZES, key_dtype="f8_e4m3", key_scales={1: 2, 2: 3}),
+        ),
+        *((f"frequencies: .*{got}", turn(numbers)) for numbers, got in wrong),
         ("device", lambda: vkattn.Device(0.0)),
         ("device", lambda: vkattn.Device(True)),
     ):

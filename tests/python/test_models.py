@@ -801,7 +801,7 @@ def test_draws_of_a_batch(made, monkeypatch):
         assert batch(seed, 6) == batch(seed, 2) == alone
         assert (alone[0] == alone[3]) == (each[0] == each[3])
     counter = Counter(monkeypatch)
-    stream = model.generate_batch([IDS, [7]], 6, seed=3, **how)
+    stream = model.generate_batch([IDS, [7]], np.array(6), seed=np.array(3), **how)
     found = [next(stream) for _ in range(6)]
     counter.taken("vka_tensor_write")
     found += [next(stream) for _ in range(4)]

@@ -264,7 +264,7 @@ def test_float8_scales(device):
     for bad in (0, -1, np.nan, np.inf, 1e-40):
         with pytest.raises(vkattn.InvalidError, match=r"key_scales\[1\] is .*not a number from"):
             vkattn.Cache(device, key_dtype="f8_e4m3", key_scales=[1, bad], **sizes)
-    with pytest.raises(vkattn.InvalidError, match="value_scales: expected 2 of them, got 1"):
+    with pytest.raises(vkattn.InvalidError, match="value_scales: expected 2 numbers, got 1"):
         vkattn.Cache(device, value_dtype="f8_e4m3", value_scales=[1], **sizes)
     with pytest.raises(vkattn.InvalidError, match="value_scales is given, but the type is f32"):
         vkattn.Cache(device, value_scales=[1, 1], **sizes)

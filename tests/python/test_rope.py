@@ -195,7 +195,7 @@ def test_attention(device, rng):
     q, k = (turned(x.astype(np.float64), rope) for x in (q, k))
     want, _ = oracle.attention(q, k, v, visible=oracle.causal(9, 9))
     assert oracle.nmse(got, want) < 1e-10
-    with pytest.raises(vkattn.InvalidError, match="expected 4 frequencies"):
+    with pytest.raises(vkattn.InvalidError, match="frequencies: expected 4 numbers"):
         vkattn.attention(v, v, v, rope=vkattn.Rope(8, frequencies=(1.0,)), device=device)
 
 

@@ -238,9 +238,14 @@ class Decoder(Decodes):
         return read_ids(prompt, what, self.encode, self.n_token)
 
 
+def _are_several(values: Any) -> bool:
+    """Whether they are one for each prompt, where one number is for all."""
+    return isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim > 0)
+
+
 def _counts_of(n: Any, size: int) -> list[int]:
     """How many ids each of `size` prompts is continued by."""
-    if isinstance(n, (list, tuple, np.ndarray)):
+    if _are_several(n):
         if len(n) != size:
             raise InvalidError(f"n: expected counts for {size} prompts, got {n!r}")
         return list(wholes(n, "n"))
@@ -249,7 +254,7 @@ def _counts_of(n: Any, size: int) -> list[int]:
 
 def _seeds_of(seed: Any, size: int) -> list[int]:
     """The seed of each of `size` prompts."""
-    if isinstance(seed, (list, tuple, np.ndarray)):
+    if _are_several(seed):
         if len(seed) != size:
             raise InvalidError(f"seed: expected seeds for {size} prompts, got {len(seed)}")
         return list(wholes(seed, "seed", 0, 2**64 - 1))
