@@ -241,12 +241,12 @@ static void print_worst(const struct worst *worst)
 
 /* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
  */
-static void check_few(struct check *c, void (*check)(struct check *c), bool one)
+static void check_few(struct check *c, void (*check)(struct check *c), long one)
 {
     c->only = LONG_MAX;
     check(c); /* counts */
     const long n_case = c->n_case;
-    for (long i = one ? FEW / 2 : 0; i < (one ? FEW / 2 + 1 : FEW); i++) {
+    for (long i = one % FEW; i < (one < FEW ? one + 1 : FEW); i++) {
         const long n_run = c->n_run;
         c->only = n_case * (2 * i + 1) / (2 * FEW);
         for (c->n_case = 0; c->n_run == n_run && c->only < n_case; c->only++) {

@@ -121,4 +121,8 @@ void problem_draw_within(struct problem *p, uint64_t seed, enum vka_path path,
 #define PROBLEM_SHARED 4 /* sets */
 void problem_share(struct problem *p, uint64_t set);
 
+/* Another problem with the options of a dense one, and nearly its sizes, so that both take the same
+ * pipelines mostly. */
+void problem_vary(struct problem *p, uint64_t seed);
+
 #endif

@@ -129,6 +129,25 @@ void problem_draw_within(struct problem *p, uint64_t seed, enum vka_path path,
     }
 }
 
+void problem_vary(struct problem *p, uint64_t seed)
+{
+    struct rng rng = {seed ^ 0xa11ce};
+    const uint32_t n_kv = problem_n_kv(p), full[] = {p->batch, problem_n_head(p), p->n_q, n_kv};
+    uint32_t *axes[] = {&p->batch, &p->n_q, &p->n_new};
+    for (int i = 0; i < 3; i++)
+        *axes[i] -= rng_range(&rng, 0, i == 0 ? p->batch - 1 : *axes[i] / 4);
+    const uint32_t now[] = {p->batch, problem_n_head(p), p->n_q, problem_n_kv(p)};
+    for (uint32_t i = 0; i < p->mask_rank; i++) {
+        const uint32_t axis = 4 - p->mask_rank + i;
+        uint32_t *size = &p->mask_shape[i];
+        if (*size == full[axis] || *size > now[axis]) /* the keys' may also end early */
+            *size = now[axis];
+    }
+    p->seed = seed;
+    if (p->dropout > 0)
+        p->dropout_seed = rng_next(&rng);
+}
+
 void problem_share(struct problem *p, uint64_t set)
 {
     static const struct {

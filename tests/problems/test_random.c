@@ -1,16 +1,18 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_gpu random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--each N] [--validate] [--backward | --quantised | --ragged] [--gpu]
+ *                 [--shared] [--each N] [--alike N] [--validate] [--gpu]
+ *                 [--backward | --quantised | --ragged]
  *     test_gpu random --problem TEXT [--device NAME] [--validate] [--gpu]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. What fails
  * is shrunk; --problem runs the text of any problem. Without --seed the clock gives one. --shared draws
- * few types and sizes of head, for drivers that take seconds to compile a kernel; with --each, which
- * runs of thousands ask for, N problems in turn have the same ones. --backward draws gradients of
- * attention, --ragged steps of packed sequences with a cache. --quantised draws layers with quantised
- * weights and caches, which dense, paged, in chunks, forked and alone give the same bits; --gpu with
- * the kernels that the rules choose on GPUs. --forever stops at the first failure or signal. */
+ * few types and sizes of head, for drivers that take seconds to compile a kernel; with --each N, which
+ * runs of thousands ask for, N problems in turn have the same ones. With --alike N, N problems have the
+ * same options and nearly the same sizes, with other data. --backward draws gradients of attention,
+ * --ragged steps of packed sequences with a cache. --quantised draws layers with quantised weights and
+ * caches, which dense, paged, in chunks, forked and alone give the same bits; --gpu with the kernels
+ * that the rules choose on GPUs. --forever stops at the first failure or signal. */
 #include "gpu/device.h"
 #include "gpu/kernels.h"
 #include "problem.h"
@@ -27,7 +29,7 @@
 #define SHRINKING 200 /* tries */
 
 struct settings {
-    uint64_t seed, count, each;
+    uint64_t seed, count, each, alike;
     bool forever, shared, validate, gpu;
     enum problem_way way;
     const char *device, *text; /* text: of `problem`, the only one; NULL: problems are drawn */
@@ -39,8 +41,8 @@ static int usage(void)
 {
     fprintf(stderr, "usage: test_gpu random [--seed S] [--count N] [--forever] [--device NAME]\n"
                     "                   [--path auto|unfused|fused] [--shared] [--each N]\n"
-                    "                   [--problem TEXT] [--validate] [--backward | --quantised | "
-                    "--ragged] [--gpu]\n");
+                    "                   [--alike N] [--problem TEXT] [--validate] [--gpu]\n"
+                    "                   [--backward | --quantised | --ragged]\n");
     return 2;
 }
 
@@ -67,17 +69,26 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},    {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},       {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},        {"each", required_argument, NULL, 'e'},
-        {"device", required_argument, NULL, 'd'},  {"path", required_argument, NULL, 'p'},
-        {"backward", no_argument, NULL, 'b'},      {"quantised", no_argument, NULL, 'q'},
-        {"gpu", no_argument, NULL, 'g'},           {"ragged", no_argument, NULL, 'r'},
-        {"problem", required_argument, NULL, 't'}, {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},
+        {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},
+        {"each", required_argument, NULL, 'e'},
+        {"alike", required_argument, NULL, 'a'},
+        {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'},
+        {"backward", no_argument, NULL, 'b'},
+        {"quantised", no_argument, NULL, 'q'},
+        {"gpu", no_argument, NULL, 'g'},
+        {"ragged", no_argument, NULL, 'r'},
+        {"problem", required_argument, NULL, 't'},
+        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *s = (struct settings){.seed = (uint64_t)now.tv_sec * 1000000, .count = 300, .each = 1};
+    *s = (struct settings){
+        .seed = (uint64_t)now.tv_sec * 1000000, .count = 300, .each = 1, .alike = 1};
     bool ok = true;
     for (int c; ok && (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == 's')
@@ -86,6 +97,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             ok = parse_number(optarg, &s->count) && s->count > 0;
         else if (c == 'e')
             ok = parse_number(optarg, &s->each) && s->each > 0;
+        else if (c == 'a')
+            ok = parse_number(optarg, &s->alike) && s->alike > 0;
         else if (c == 'p')
             ok = parse_path(optarg, &s->path);
         else if (c == 'd')
@@ -109,7 +122,7 @@ static bool parse(int argc, char **argv, struct settings *s)
         else
             ok = false;
     }
-    return ok && optind == argc;
+    return ok && optind == argc && (s->alike == 1 || s->way == WAY_DENSE);
 }
 
 static bool read_problem(struct settings *s)
@@ -156,13 +169,16 @@ static void draw(struct vka_device *device, const struct settings *s, uint64_t s
     else if (s->way == WAY_BACKWARD)
         problem_backward_draw(p, seed);
     else
-        problem_draw(p, seed, s->path);
+        problem_draw(p, seed - seed % s->alike, s->path);
+    const uint64_t kinds = seed / s->each / s->alike;
     if (s->shared && s->way == WAY_PACKED)
-        ragged_share(p, seed / s->each);
+        ragged_share(p, kinds);
     else if (s->shared)
-        problem_share(p, seed / s->each);
+        problem_share(p, kinds);
     if (s->way == WAY_PACKED)
         ragged_fit(device, p);
+    if (s->alike > 1)
+        problem_vary(p, seed);
 }
 
 struct failure {
