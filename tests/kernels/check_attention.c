@@ -85,6 +85,17 @@ static void take_chunks(struct problem *p, uint32_t set)
     p->scattered = false;
 }
 
+/* What a map of hidden keys does not depend on is that of the others: the cases of attention_map then
+ * share the pipelines of the kernel beside it, whose own cases have both. */
+static void take_maps(struct problem *p)
+{
+    const bool scattered = p->scattered;
+    problem_share(p, 0);
+    p->scattered = scattered;
+    p->softcap = p->dropout = 0;
+    p->sink = p->alibi = p->log_sum = p->has_present = false;
+}
+
 /* A small problem whose rows are what the kernel is about. Few specializations: a fused kernel has
  * one for each pair of dimensions, types and kinds of loads. */
 static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vka_masked_row row,
@@ -144,6 +155,8 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         p.has_present = true;
         p.present = types[rng_range(rng, 0, 2)];
     }
+    if (c->kernel == KERNEL_attention_map)
+        take_maps(&p);
     const bool cuts = coop || (c->kernel == KERNEL_attention_feature && set == 0);
     if (cuts && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;

@@ -7,10 +7,12 @@
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
  * prints the options that run it alone. --few runs three cases of each kernel, or with a number in
  * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
- * seventh, seventeenth or 51st. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that passed. Without --seed the clock gives one. */
+ * seventh, seventeenth or 51st. --part 1/2 runs every second kernel and --part 2/2 the others. --bench
+ * times the kernels that passed. Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
+#include "problems/turns.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -30,10 +32,13 @@
  * loops, of attention: what hides keys, what a row without keys gives, which scores are returned, the
  * number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7 or 17, so that the sample walks
  * through their combinations. ctest -C full runs every case, and so should a change to a kernel.
- * What compiles for minutes has a few cases: attention_feature where the rules take it for
- * quantised caches alone, and attention by matrices on a CPU driver, which emulates them. */
+ * What compiles for minutes has a few cases, at a landing one of these in turn (problems/turns.h):
+ * attention_feature where the rules take it for quantised caches alone, and attention by matrices on a
+ * CPU driver, which emulates them. For attention_tile and attention_decode, which compile for seconds
+ * a case, the sample is every 51st, which still has each of what loops go over. */
 #define SAMPLE 7
 #define SAMPLE_OF_MANY 17
+#define SAMPLE_OF_DEAR (3 * SAMPLE_OF_MANY)
 #define MANY_CASES 150
 
 static const struct family {
@@ -240,7 +245,7 @@ static void print_worst(const struct worst *worst)
 }
 
 /* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
- */
+ * one: of which third; FEW: of all. */
 static void check_few(struct check *c, void (*check)(struct check *c), long one)
 {
     c->only = LONG_MAX;
@@ -260,7 +265,8 @@ static void check_sample(struct check *c, void (*check)(struct check *c))
 {
     c->only = LONG_MAX;
     check(c); /* counts */
-    c->period = c->n_case < MANY_CASES ? SAMPLE : SAMPLE_OF_MANY;
+    const bool dear = c->kernel == KERNEL_attention_tile || c->kernel == KERNEL_attention_decode;
+    c->period = c->n_case < MANY_CASES ? SAMPLE : dear ? SAMPLE_OF_DEAR : SAMPLE_OF_MANY;
     c->only = -1;
     c->n_case = 0;
     check(c);
