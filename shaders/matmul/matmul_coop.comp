@@ -59,6 +59,7 @@ CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
 #define GRID_TYPE B_TYPE
+#define GRID 6
 #include "lib/grids.glsl"
 #define RUN_TYPE B_TYPE
 #include "lib/runs.glsl"

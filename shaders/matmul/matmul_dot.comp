@@ -37,6 +37,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/scale.glsl"
 QUANT_READER(load_quants, b_words)
 #define GRID_TYPE B_TYPE
+#define GRID 6
 #include "lib/grids.glsl"
 #define LANE_BYTES
 #include "lib/lane_blocks.glsl"

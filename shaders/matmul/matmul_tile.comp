@@ -36,6 +36,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/lost.glsl"
 QUANT_READER(load_quants, b_words)
 #define GRID_TYPE B_TYPE
+#define GRID 6
 #include "lib/grids.glsl"
 
 const uint BM = SIDE * TM;

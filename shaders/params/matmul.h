@@ -16,7 +16,8 @@
  * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n][2],
  * of whole groups of k and of the group after them (matmul_coop: [batch][n_head][m][n]). Quantised
  * B: offset and strides count bytes, b_col is not read, and with SUMS_SCALE column n is multiplied by
- * scale[n]. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums, and for kernels that read quantised B 5 scale. */
+ * scale[n]. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums, and for kernels that read quantised B 5 scale,
+ * of those for GPUs 6 the grid of B's type. */
 struct matmul_params {
     U32 a_low, a_high, b_low, b_high; /* of A and B, for kernels that read by address */
     U32 m, n, k;
@@ -124,6 +125,14 @@ struct matmul_params {
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
 #define FEW_WHOLE_ROWS 4                 /* most rows for which a lane holds a whole block of B */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
+/* Words of the table that matmul_few has of a type: of each nibble a value, or with `half` of each byte
+ * two float16, or where values are no float16 two words; of float8 each byte's. */
+#define FEW_TABLE_WORDS(type, half)  \
+    (IS_F8(type)              ? 256u \
+     : !HAS_TABLE(type)       ? 0u   \
+     : !(half)                ? 16u  \
+     : (type) == TYPE_NF4_G64 ? 512u \
+                              : 256u)
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4   /* columns of a lane */
 #define COOP_SUBGROUPS 8 /* most of a workgroup of matmul_coop */

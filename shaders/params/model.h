@@ -70,7 +70,7 @@ struct map_params {
  * The n_table rows of the table may need several passes: one sees rows first .. first + n_row - 1
  * and leaves the others. Ids beyond the table give 0, in the pass whose `first` is 0. With block
  * types, table_offset and table_row count bytes. A unit is four columns. Buffers: 0 ids, 1 table,
- * 2 y. */
+ * 2 y, 3 the grid of the table's type. */
 struct gather_params {
     U32 size0, size1, size2, size3; /* of y */
     STRUCT(strided_params) ids, y;

@@ -18,6 +18,7 @@ layout(push_constant) uniform Push { gather_params p; };
 
 QUANT_READER(load_block, table_words)
 #define GRID_TYPE TABLE_TYPE
+#define GRID 3
 #include "lib/grids.glsl"
 
 // Values of a block of mxfp4, whose scale is below 2^-126 where its exponent is 0 or 1: a device may take

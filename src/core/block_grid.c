@@ -1,6 +1,7 @@
 /* Blocks of iq1, iq2 and iq3: numbers of entries of a grid, which are 4 or 8 neighbours each. */
 #include "core/block_grid.h"
 #include "core/convert.h"
+#include "params/types.h"
 
 /* Words of two entries of 16 bits each. */
 #define WORDS(a, b, c, d) a, b, c, d
@@ -171,4 +172,14 @@ void decode_iq1_m(const uint8_t *b, float *x)
         x[i] = scale * (float)(2 * s + 1) *
                shifted(b[i / 8] | (unsigned)(high & 7) << 8, i % 8, high >= 8);
     }
+}
+
+const uint32_t *block_grid(enum vka_dtype dtype)
+{
+    static const uint32_t *const grids[] = {
+        [VKA_IQ3_S] = grid_iq3_s,   [VKA_IQ3_XXS] = grid_iq3_xxs, [VKA_IQ2_XXS] = grid_iq2_xxs,
+        [VKA_IQ2_XS] = grid_iq2_xs, [VKA_IQ2_S] = grid_iq2_s,     [VKA_IQ1_S] = grid_iq1_s,
+        [VKA_IQ1_M] = grid_iq1_s,
+    };
+    return HAS_GRID(dtype) ? grids[dtype] : NULL;
 }

@@ -1,5 +1,7 @@
 #include "plan/scratch.h"
+#include "core/block_grid.h"
 #include "core/dtype.h"
+#include "params/types.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +128,22 @@ enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void 
     memcpy(c->bytes + c->used, words, bytes);
     memset(c->bytes + c->used + bytes, 0, padded - bytes);
     c->used += padded;
+    return VKA_OK;
+}
+
+/* Words of an operation that was taken back may stand where the grid was: they are compared. */
+enum vka_status plan_grid(struct vka_plan *plan, enum vka_dtype dtype, struct vka_tensor *tensor)
+{
+    struct constants *c = &plan->constants;
+    const uint32_t *grid = block_grid(dtype), count = 4 * GRID_CHUNKS(dtype);
+    const uint64_t at = c->grids[dtype], bytes = count * UINT64_C(4);
+    if (at + bytes > c->used || memcmp(c->bytes + at, grid, bytes) != 0) {
+        c->grids[dtype] = c->used;
+        return plan_constant(plan, count, grid, tensor);
+    }
+    *tensor = (struct vka_tensor){.storage = c->storage, .dtype = VKA_I32};
+    shape_dense(4, (const uint32_t[]){1, 1, 1, count}, &tensor->shape);
+    tensor->shape.offset = at / 4;
     return VKA_OK;
 }
 

@@ -46,6 +46,7 @@ struct constants {
     unsigned char *bytes;    /* [used] until then */
     uint64_t used;
     size_t room;
+    uint64_t grids[VKA_DTYPE_COUNT]; /* where that of a type was put last, see plan_grid */
 };
 
 /* An object that an operation attaches to a plan, first member of its own structure: called before

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/block_grid.h"
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params/params.h"
@@ -397,6 +398,52 @@ static void appends(void **state)
     vka_tensor_destroy(&o);
 }
 
+static void add_grid_product(struct vka_plan *plan, enum vka_dtype type)
+{
+    struct vka_tensor *x = NULL, *w = NULL, *y = NULL;
+    const uint32_t rows[2] = {1, 256}, size[2] = {8, 256}, results[2] = {1, 8};
+    assert_int_equal(vka_tensor_create(plan->device, VKA_F32, 2, rows, &x), VKA_OK);
+    assert_int_equal(vka_tensor_create(plan->device, type, 2, size, &w), VKA_OK);
+    assert_int_equal(vka_tensor_create(plan->device, VKA_F32, 2, results, &y), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x, .weight = w, .output = y)),
+        VKA_OK);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&w);
+    vka_tensor_destroy(&y);
+}
+
+/* Where the last pass finds the grid of a type. */
+static uint64_t grid_of(const struct vka_plan *plan, enum vka_dtype type)
+{
+    const struct binding *b = &plan->passes[plan->n_pass - 1].bindings[6];
+    const size_t bytes = 16 * GRID_CHUNKS(type);
+    assert_ptr_equal(b->storage, plan->constants.storage);
+    assert_true(b->size >= bytes && b->offset + bytes <= plan->constants.used);
+    assert_memory_equal(plan->constants.bytes + b->offset, block_grid(type), bytes);
+    return b->offset;
+}
+
+/* A plan has the grid of a type once, and again where that of an operation that was taken back lay. */
+static void grids(void **state)
+{
+    (void)state;
+    struct vka_plan *plan = new_plan(&huge_devices[0], false);
+    add_grid_product(plan, VKA_IQ3_S);
+    const uint64_t first = grid_of(plan, VKA_IQ3_S), used = plan->constants.used;
+    add_grid_product(plan, VKA_IQ3_S);
+    assert_true(grid_of(plan, VKA_IQ3_S) == first && plan->constants.used == used);
+    add_grid_product(plan, VKA_IQ1_M);
+    assert_true(grid_of(plan, VKA_IQ1_M) >= used);
+    check_passes(plan);
+    plan->constants.used = 0; /* as after all of them failed */
+    add_grid_product(plan, VKA_IQ2_XXS);
+    grid_of(plan, VKA_IQ2_XXS);
+    add_grid_product(plan, VKA_IQ3_S);
+    assert_true(grid_of(plan, VKA_IQ3_S) > 0);
+    vka_plan_destroy(&plan);
+}
+
 TEST_PROGRAM(index)
 {
     const struct CMUnitTest tests[] = {
@@ -406,7 +453,7 @@ TEST_PROGRAM(index)
         cmocka_unit_test(attentions),       cmocka_unit_test(appends_drawn),
         cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
         cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
-        cmocka_unit_test(hadamards),
+        cmocka_unit_test(hadamards),        cmocka_unit_test(grids),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

@@ -3,6 +3,7 @@
 #include "core/dtype.h"
 #include "params/params.h"
 #include "kernel/choose.h"
+#include "plan/scratch.h"
 #include "plan/settle.h"
 
 #include <stdio.h>
@@ -150,8 +151,8 @@ static void set_strides(const struct vka_tensor *t, uint32_t *batch, uint32_t *h
     *row = (uint32_t)(blocks.stride[2] * size);
 }
 
-static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
-                       struct pass *pass)
+static void set_params(const struct vka_plan *plan, const struct matmul_op *op,
+                       const struct vka_tensor *grid, uint32_t n_block, struct pass *pass)
 {
     const uint32_t *a = op->a.shape.size;
     struct matmul_params p = {
@@ -187,6 +188,8 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     if (kernel_table[pass->key.kernel].buffers > 5)
         plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
                   op->scale ? &p.scale_offset : NULL);
+    if (kernel_table[pass->key.kernel].buffers > 6)
+        plan_bind(plan, pass, 6, grid, false, NULL);
     if (op->span.sums.storage) {
         const struct vka_tensor *sums = &op->span.sums;
         plan_bind(plan, pass, 4, sums, false, &p.sums_offset);
@@ -242,12 +245,15 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     const uint32_t *a = op->a.shape.size;
     uint32_t n = op->c.shape.size[3], n_block;
     uint64_t groups[3];
+    struct vka_tensor grid = op->b; /* not read but for types that have one */
+    if (HAS_GRID(op->b.dtype))
+        ENSURE(plan_grid(plan, op->b.dtype, &grid));
     const struct matmul_operands operands = operands_of(op, choice);
     struct pass pass = {.name = op->name, .reason = choice->reason};
     matmul_grid(&plan->caps, op, choice, groups, &n_block);
     memcpy(pass.problem, choice->problem, sizeof pass.problem);
     tune_matmul_key(choice, &operands, &pass.key);
-    set_params(plan, op, n_block, &pass);
+    set_params(plan, op, &grid, n_block, &pass);
     pass.work = matmul_work(op, choice);
     if (kernel_table[choice->kernel].needs & NEED_ADDRESS)
         pass.n_address = 2;

@@ -4,6 +4,7 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
+#include "plan/scratch.h"
 #include "plan/settle.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@
 struct gather {
     struct axes_job axes;
     struct vka_tensor table, ids, y;
-    uint32_t first; /* row of the whole table that is row 0 of `table` */
+    struct vka_tensor grid; /* of the table's type, where it has one */
+    uint32_t first;         /* row of the whole table that is row 0 of `table` */
     uint32_t n_table;
     float scale;
 };
@@ -57,6 +59,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 0, &ids, false, &p.ids.offset);
     plan_bind(plan, pass, 1, table, false, &p.table_offset);
     plan_bind(plan, pass, 2, &y, true, &p.y.offset);
+    plan_bind(plan, pass, 3, HAS_GRID(table->dtype) ? &gather->grid : table, false, NULL);
     pass->key.spec[GATHER_TABLE_TYPE] = table->dtype;
     pass->key.spec[GATHER_Y_TYPE] = y.dtype;
     pass->key.spec[GATHER_PAIRS] = axes_are_pairs(&y, p.y.offset);
@@ -118,6 +121,8 @@ static enum vka_status add_gather(struct vka_plan *plan, const void *given)
         .n_table = op->table->shape.size[0],
         .scale = (float)or_default((double)op->scale, op->given, VKA_GIVEN_SCALE, 1),
     };
+    if (HAS_GRID(op->table->dtype))
+        ENSURE(plan_grid(plan, op->table->dtype, &gather.grid));
     gather.axes = (struct axes_job){{&gather.y, &gather.ids}};
     const struct cut cut = {
         .job = &gather,
