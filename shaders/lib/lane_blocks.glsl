@@ -114,18 +114,21 @@ const uint PART_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
 // What is to be subtracted from the integers; of i4_g128 it is the block's.
 const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 
-// The values of a type that HAS_TABLE, by their bits: floats, with LANE_BYTES int8, with HALF of each byte
-// two float16. Arrays in registers that lanes index would be moved to memory.
+// The values of a type that HAS_TABLE or IS_F8, by their bits: floats, with LANE_BYTES int8. With HALF of
+// each byte its two nibbles': float16 in a word, or floats in two, where they are no float16. Arrays in
+// registers that lanes index would be moved to memory.
 #ifdef HALF
-const bool PAIRS_TABLE = B_TYPE != TYPE_NF4_G64; // whose values are no float16
-const uint TABLE_VALUES = PAIRS_TABLE ? 256 : 16;
+const uint TABLE_WORDS = FEW_TABLE_WORDS(B_TYPE, true);
 #else
-const uint TABLE_VALUES = 16;
+const uint TABLE_WORDS = FEW_TABLE_WORDS(B_TYPE, false);
 #endif
-shared uint lane_table[HAS_TABLE(B_TYPE) ? TABLE_VALUES : 1];
+const bool TABLE_BYTES = TABLE_WORDS > 16; // which choose a value or two
+shared uint lane_table[TABLE_WORDS > 0 ? TABLE_WORDS : 1];
 
 float table_value(uint i)
 {
+    if (IS_F8(B_TYPE))
+        return four_f8(i, B_TYPE).x;
     if (B_TYPE == TYPE_NF4_G64)
         return from_nf4(i);
     return B_TYPE == TYPE_NVFP4 ? from_e2m1(i) : from_nonlinear(vec4(float(i & 15u) - 8.0)).x;
@@ -133,11 +136,14 @@ float table_value(uint i)
 
 void init_table()
 {
-    for (uint i = gl_LocalInvocationIndex; HAS_TABLE(B_TYPE) && i < TABLE_VALUES; i += THREADS) {
+    for (uint i = gl_LocalInvocationIndex; i < TABLE_WORDS; i += THREADS) {
 #ifdef HALF
-        lane_table[i] = PAIRS_TABLE
-                            ? packFloat2x16(f16vec2(table_value(i), table_value(i >> 4)))
-                            : floatBitsToUint(table_value(i));
+        if (B_TYPE == TYPE_NF4_G64)
+            lane_table[i] = floatBitsToUint(table_value(i >> 1 >> i % 2 * 4));
+        else if (IS_F8(B_TYPE))
+            lane_table[i] = floatBitsToUint(table_value(i));
+        else
+            lane_table[i] = packFloat2x16(f16vec2(table_value(i), table_value(i >> 4)));
 #elif defined(LANE_BYTES)
         lane_table[i] = uint(int(table_value(i))) & 0xffu;
 #else
@@ -149,15 +155,12 @@ void init_table()
 // What the table has for the bytes of x, of whose halves `high` tells.
 uvec4 look_up(uint x, bool high)
 {
-#ifdef HALF
-    const bool whole = PAIRS_TABLE;
-#else
-    const bool whole = false;
-#endif
-    const uint mask = whole ? 255u : 15u;
-    x >>= high && !whole ? 4 : 0;
-    return uvec4(lane_table[x & mask], lane_table[x >> 8 & mask], lane_table[x >> 16 & mask],
-                 lane_table[x >> 24 & mask]);
+    const uint mask = TABLE_BYTES ? 255u : 15u;
+    x >>= high && !TABLE_BYTES ? 4 : 0;
+    uvec4 at = uvec4(x, x >> 8, x >> 16, x >> 24) & mask;
+    if (TABLE_WORDS == 512)
+        at = 2 * at + (high ? 1 : 0);
+    return uvec4(lane_table[at.x], lane_table[at.y], lane_table[at.z], lane_table[at.w]);
 }
 
 // Two float16, as devices convert them, with subnormals as they are.
@@ -341,13 +344,13 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
     if (IS_F8(B_TYPE))
-        return four_f8(lane_words[at + g / 4 * 17 + 1 + g % 4 * 4 + j], B_TYPE);
+        return uintBitsToFloat(look_up(lane_words[at + g / 4 * 17 + 1 + g % 4 * 4 + j], false));
     if (HAS_TABLE(B_TYPE)) {
         bool high;
         uvec4 found = table_entries(column, g, j, high);
 #ifdef HALF
         vec4 values;
-        if (!PAIRS_TABLE)
+        if (B_TYPE == TYPE_NF4_G64)
             return uintBitsToFloat(found);
         [[unroll]] for (uint e = 0; e < 4; e++) {
             f16vec2 pair = unpackFloat2x16(found[e]);

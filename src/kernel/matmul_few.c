@@ -41,9 +41,9 @@ static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_
     uint64_t blocks = blocks_of(c), a = c->rows * blocks * FEW_PITCH(fours);
     uint64_t b = c->lanes * FEW_PITCH(c->chunks);
     uint64_t grid = 16 * GRID_CHUNKS(p->b_type);
-    uint64_t table = !HAS_TABLE(p->b_type) ? grid : c->kernel == KERNEL_matmul_few_half ? 1024 : 64;
+    uint64_t table = 4 * FEW_TABLE_WORDS(p->b_type, c->kernel == KERNEL_matmul_few_half);
     if (in_lanes(p)) /* sums of fours of A, and those of blocks */
-        return 16 * (a + 9 * c->rows * blocks) + 4 * c->rows * blocks * c->columns + table;
+        return 16 * (a + 9 * c->rows * blocks) + 4 * c->rows * blocks * c->columns + table + grid;
     if (p->quantised && c->b_vec)
         b = c->columns * (divide_up((uint32_t)blocks * RUN_PAIR_WORDS(p->b_type), 4) | 1);
     return 16 * (a + b) + grid;
