@@ -1,7 +1,7 @@
 // Blocks of quantised B that a lane reads from memory by itself: MATMUL_BLOCK neighbours along k of
 // each of its OWN_COLUMNS columns, of a type whose runs are whole words, see RUN_PAIR_WORDS, or of
-// q6_K, whose words begin at half words. They stay words in registers; integers are unpacked sixteen
-// at a time, exactly, without the bias.
+// q6_K and q3_K, whose words begin at half words, or q2_K. They stay words in registers; integers are
+// unpacked sixteen at a time, exactly, without the bias.
 //
 // A nibble is put into the mantissa of a float and what this adds is subtracted, which takes no
 // conversion. With HALF, of a float16, two values an instruction, and bytes too: for devices whose
@@ -11,17 +11,22 @@
 const uint LANE_PARTS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2;
 const bool SIXES = HAS_SIXES(B_TYPE);
 const uint HEAD_WORDS = B_TYPE == TYPE_Q5_K ? 12 : 4; // of SIXES
+const bool TWOS = B_TYPE == TYPE_Q3_K || B_TYPE == TYPE_Q2_K; // the low two bits of a value in a byte
 const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_PARTS
                         : B_TYPE == TYPE_IQ4_XS       ? 2 + 16 / LANE_PARTS
                         : B_TYPE == TYPE_Q6_K         ? (LANE_PARTS > 1 ? 18 : 27)
+                        : TWOS                        ? (B_TYPE == TYPE_Q3_K ? 20 : 11)
                         : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_PARTS
                         : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_PARTS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
 // SIXES, iq4_xs: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then
-// scale and zero point; q6_K: low bits of half a block, high bits, scales, the scale of scales.
+// scale and zero point; q6_K, TWOS: low bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
-vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K, nvfp4: scales of 16
+// Scale and offset of each 32 values, of q2_K 16; PAIR_SCALES: two scales of 16.
+const bool PAIR_SCALES = B_TYPE == TYPE_Q6_K || B_TYPE == TYPE_NVFP4 || B_TYPE == TYPE_Q3_K;
+const uint LANE_SCALES = B_TYPE == TYPE_Q2_K ? 8 : 4; // of a column
+vec2 lane_scales[OWN_COLUMNS * LANE_SCALES];
 
 // Words i .. i + LANE_STEP - 1 of B, i counted in such steps.
 uvec4 load_step(uint i)
@@ -59,12 +64,35 @@ void load_lane_q6_k(uint column, uint line, uint block, uint part)
     lane_words[first + LANE_WORDS - 1] = b_words[d >> 2] >> 8u * (d & 2u);
 }
 
+// The same of TWOS, all of it; q2_K's line is a multiple of 4.
+void load_lane_twos(uint column, uint line, uint block)
+{
+    uint base = line + block / 2 * BLOCK_BYTES(B_TYPE), side = block % 2;
+    uint first = column * LANE_WORDS, d = base + 108u;
+    if (B_TYPE == TYPE_Q3_K) {
+        load_lane_halves(first, base + 32u + 32u * side, 8);
+        load_lane_halves(first + 8, base, 8);
+        load_lane_halves(first + 16, base + 96u, 3);
+        lane_words[first + LANE_WORDS - 1] = b_words[d >> 2] >> 8u * (d & 2u);
+        return;
+    }
+    [[unroll]] for (uint i = 0; i < 8; i++)
+        lane_words[first + i] = b_words[(base >> 2) + 4 + 8 * side + i];
+    [[unroll]] for (uint i = 0; i < 2; i++)
+        lane_words[first + 8 + i] = b_words[(base >> 2) + 2 * side + i];
+    lane_words[first + 10] = b_words[(base >> 2) + 20];
+}
+
 // Reads part `part` of block `block` of the row that begins at byte `line`. `count` of its words are
 // there.
 void load_lane_words(uint column, uint line, uint block, uint part, uint count)
 {
     if (B_TYPE == TYPE_Q6_K) {
         load_lane_q6_k(column, line, block, part);
+        return;
+    }
+    if (TWOS) {
+        load_lane_twos(column, line, block);
         return;
     }
     uint row = line / (4 * LANE_STEP), at = row, other = row; // of the integers, of the rest
@@ -205,9 +233,38 @@ void unpack_lane_iq4_xs(uint column, uint c)
         lane_scales[column * 4 + i] = vec2(scale[i], 0.0);
 }
 
+// The same of TWOS, four sixteens at a time, of side `side` of the block; its high bits become the lowest.
+void unpack_lane_twos(uint column, uint side, uint part)
+{
+    uint end = (column + 1) * LANE_WORDS, at = column * LANE_SCALES, x = lane_words[end - 1];
+    vec4 d = B_TYPE == TYPE_Q2_K ? four_halves(x, x) : four_halves(x & 0xffffu | x << 16, 0x3c003c00u);
+    [[unroll]] for (uint i = 0; i < 2 / LANE_PARTS; i++) {
+        uint four = LANE_PARTS > 1 ? part : i;
+        if (B_TYPE == TYPE_Q2_K) {
+            x = four == 0 ? lane_words[end - 3] : lane_words[end - 2];
+            vec4 scale = d.x * unsigned_bytes(x & 0x0f0f0f0fu, 0);
+            vec4 offset = -d.y * unsigned_bytes(x >> 4 & 0x0f0f0f0fu, 0);
+            [[unroll]] for (uint e = 0; e < 4; e++)
+                lane_scales[at + 4 * i + e] = vec2(scale[e], offset[e]);
+            continue;
+        }
+        x = four == 0 ? lane_words[end - 4] : lane_words[end - 3];
+        uint high = lane_words[end - 2] >> 4 * side + 2 * four & 0x03030303u;
+        vec4 scale = d.x * unsigned_bytes(x >> 4 * side & 0x0f0f0f0fu | high << 4, 32);
+        lane_scales[at + 2 * i] = scale.xy;
+        lane_scales[at + 2 * i + 1] = scale.zw;
+    }
+    [[unroll]] for (uint i = 0; B_TYPE == TYPE_Q3_K && i < 8; i++)
+        lane_words[column * LANE_WORDS + 8 + i] >>= 4 * side;
+}
+
 void unpack_lane_scales(uint column, uint block, uint part)
 {
     const uint n = PART_HALVES;
+    if (TWOS) {
+        unpack_lane_twos(column, block % 2, part);
+        return;
+    }
     if (SIXES) {
         unpack_lane_sixes(column, block % 2 * 2 + part);
         return;
@@ -377,6 +434,13 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
         uint low = lane_words[at + word] >> n / 2 * 4 & 0x0f0f0f0fu;
         uint high = lane_words[at + LOW_WORDS + side * 4 + j] >> 2 * n & 0x03030303u;
         return low_bytes(low | high << 4, 32.0);
+    }
+    if (TWOS) {
+        uint n = LANE_PARTS > 1 ? 2 * of + part : part, word = side * 4 + j;
+        uint low = lane_words[at + word] >> 2 * n & 0x03030303u;
+        if (B_TYPE == TYPE_Q2_K)
+            return low_bytes(low, 0.0);
+        return low_bytes(low | (lane_words[at + 8 + word] >> n & 0x01010101u) << 2, 4.0);
     }
     uint first = part * PART_HALVES + PART_FIRST;
     if (FIFTHS) {

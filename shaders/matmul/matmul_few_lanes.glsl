@@ -94,11 +94,11 @@ void add_words(uint block, uint k, uint part)
         unpack_lane_scales(c, k / MATMUL_BLOCK, part);
     [[unroll]] for (uint g = 0; g < granules; g++)
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            vec2 scale = lane_scales[c * 4 + g / 2];
+            vec2 scale = lane_scales[c * LANE_SCALES + g * LANE_SCALES / 8];
             vec4 b[4];
             [[unroll]] for (uint j = 0; j < 4; j++)
                 b[j] = lane_integers(c, part, g, j) * (SCALES ? 1.0 : scale[g % 2]);
-            float own = B_TYPE == TYPE_NVFP4 ? scale[g % 2] : scale.x;
+            float own = PAIR_SCALES ? scale[g % 2] : scale.x;
             add_sixteen(c, block, part * granules + g, b, own, scale.y);
         }
 }

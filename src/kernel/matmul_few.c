@@ -26,11 +26,12 @@ static uint32_t blocks_of(const struct matmul_choice *c)
     return c->lanes * c->own_columns / c->columns;
 }
 
-/* How a lane reads words of blocks; 0: byte by byte, where it lacks the registers for q6_K's. */
+/* How a lane reads words of blocks; 0: byte by byte, where it lacks the registers for those that are no
+ * runs. */
 static uint32_t lane_vec(const struct caps *caps, const struct matmul_problem *p)
 {
     const struct vka_device_properties *has = &caps->properties;
-    if (p->b_type != VKA_Q6_K)
+    if (p->b_type != VKA_Q6_K && p->b_type != VKA_Q3_K && p->b_type != VKA_Q2_K)
         return p->b_runs;
     return !tune_has_few_registers(has) && (has->vendor_id != VENDOR_QUALCOMM || p->m == 1);
 }
