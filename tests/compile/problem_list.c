@@ -403,6 +403,11 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
     static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K, VKA_Q6_K};
+    /* One of each way of reading blocks: fifth bits, two and three bits, tables of nibbles and of bytes, a
+     * grid of each size of entries, digits. */
+    static const enum vka_dtype more[] = {VKA_Q5_K,  VKA_Q2_K,    VKA_Q3_K,        VKA_IQ4_NL,
+                                          VKA_NVFP4, VKA_NF4_G64, VKA_F8_E4M3_G64, VKA_IQ3_S,
+                                          VKA_IQ2_S, VKA_IQ1_M,   VKA_TQ1_0};
     bool ok = true;
     for (size_t t = 0; t < COUNTOF(dtypes); t++) {
         enum vka_dtype dtype = dtypes[t];
@@ -434,5 +439,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
     for (size_t w = 0; w < COUNTOF(weights); w++)
         ok &= list_integers(device, weights[w], 1, list);
     ok &= list_integers(device, VKA_Q4_0, 8, list);
+    for (size_t w = 0; w < COUNTOF(more); w++)
+        ok &= list_quantised(device, VKA_F32, more[w], 1, list);
     return ok && list->n < MAX_PIPELINES;
 }
