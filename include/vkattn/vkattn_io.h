@@ -7,7 +7,8 @@
  * that allocates may return it. A function that fails writes one sentence to error, an array of
  * VKA_IO_ERROR_SIZE characters or NULL. The sentence names the file and, if there is one, the
  * tensor; it is a single line even if names in the file hold newlines. No function needs Vulkan.
- * All of them: any thread.
+ * All of them: any thread. Programs link them by libvkattn_io.a; libvkattn.so has them too, for those
+ * that load it at run time, as the Python package does.
  *
  * Reading. Open files are mapped into memory: if another program shortens an open file, reading its
  * data crashes the process (SIGBUS).
@@ -46,6 +47,9 @@ enum vka_io_dtype {
     VKA_IO_I32,
     VKA_IO_U64,
     VKA_IO_I64,
+    VKA_IO_F8_E4M3, /* without infinities; safetensors alone has floats of 8 bits */
+    VKA_IO_F8_E5M2,
+    VKA_IO_F8_E8M0, /* powers of two, scales of others */
     VKA_IO_DTYPE_COUNT
 };
 
@@ -96,6 +100,12 @@ VKA_API const struct vka_io_array *vka_safetensors_find(const struct vka_safeten
 /* The value of a key of __metadata__; NULL if there is no such key. Valid until the file is
  * closed. */
 VKA_API const char *vka_safetensors_metadata(const struct vka_safetensors *file, const char *key);
+
+/* The number of keys of __metadata__, and the one at an index in the order of their names; NULL past the
+ * end. Valid until the file is closed. */
+VKA_API size_t vka_safetensors_metadata_count(const struct vka_safetensors *file);
+VKA_API const struct vka_io_metadata *
+vka_safetensors_metadata_at(const struct vka_safetensors *file, size_t index);
 
 /* Writes a file with the arrays in this order. Names and metadata must be UTF-8; names must differ
  * from each other and from "__metadata__". */
@@ -162,7 +172,7 @@ VKA_API enum vka_status vka_npy_parse(const char *path, const void *data, size_t
 VKA_API void vka_npy_close(struct vka_npy **file);
 VKA_API const struct vka_io_array *vka_npy_array(const struct vka_npy *file);
 
-/* Writes a file of version 1.0. BF16 has no npy type: INVALID. */
+/* Writes a file of version 1.0. BF16 and floats of 8 bits have no npy type: INVALID. */
 VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_array *array,
                                       char *error);
 
@@ -258,8 +268,12 @@ VKA_API const struct vka_gguf_value *vka_gguf_metadata_at(const struct vka_gguf 
 VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *file,
                                                        const char *key);
 
-/* Whether vkattn has the type of each tensor. If not, UNSUPPORTED, with a sentence that names the
- * first that it has not, its type, and the types that products take. path: as the sentence begins. */
+/* Whether vkattn has the type of a tensor. If not, UNSUPPORTED, with a sentence that names the tensor,
+ * its type, and the types that products take; INVALID: tensor is NULL. path: as the sentence begins. */
+VKA_API enum vka_status vka_gguf_check_type(const struct vka_gguf_tensor *tensor, const char *path,
+                                            char *error);
+
+/* The same of all tensors that have data: the sentence names the first whose type vkattn has not. */
 VKA_API enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path,
                                              char *error);
 

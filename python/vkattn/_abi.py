@@ -30,6 +30,7 @@ def _find_library() -> str:
 LOG_CALLBACK = "void (*)(void *, enum vka_log_level, const char *)"
 _OTHER_TYPES = (
     LOG_CALLBACK,
+    "char *",
     "char *[]",
     "char[]",
     "double[]",

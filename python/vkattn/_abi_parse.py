@@ -12,7 +12,7 @@ from cffi import FFI  # type: ignore[import-untyped]
 
 HEADERS = (
     *("vkattn.h", "vkattn_cache.h", "vkattn_dtype.h", "vkattn_model.h", "vkattn_train.h"),
-    "vkattn_vulkan.h",
+    *("vkattn_io.h", "vkattn_vulkan.h"),
 )
 # What vkattn_vulkan.h takes from Vulkan's own headers. A handle that is no pointer everywhere has 64
 # bits everywhere.

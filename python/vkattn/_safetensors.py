@@ -1,20 +1,18 @@
-"""Reads safetensors files: strictly, mapped, and with bfloat16, which numpy readers refuse."""
+"""Safetensors files, opened by the library's reader; with bfloat16, which numpy has not."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import Any
 
 import numpy as np
 
+from ._abi import lib, text_of
 from ._arrays import HostArray, check_shape
 from ._config import read_json_file, shown
 from ._errors import FileError, UnsupportedError
-
-# The format's own limit on the header.
-MAX_HEADER = 100_000_000
+from ._opened import Opened
 
 _TYPES = {
     "F64": "<f8",
@@ -48,52 +46,23 @@ class SafetensorsFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(path)
-        try:
-            if os.path.exists(self.path) and not os.path.isfile(self.path):
-                raise OSError("it is not a regular file")  # a pipe would be waited for
-            self._bytes = np.memmap(self.path, np.uint8, "r")
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise FileError(f"{self.path}: cannot be read: {error}") from error
-        header = self._read_header()
-        self.metadata = header.pop("__metadata__", {})
-        if not isinstance(self.metadata, dict):
-            raise self._malformed("__metadata__ is not an object")
+        self._file = Opened("safetensors", self.path)
+        file = self._file.pointer
+        items = [
+            lib.vka_safetensors_metadata_at(file, i)
+            for i in range(lib.vka_safetensors_metadata_count(file))
+        ]
+        self.metadata = {text_of(item.key): text_of(item.value) for item in items}
+        arrays = [lib.vka_safetensors_at(file, i) for i in range(lib.vka_safetensors_count(file))]
+        found = {text_of(array.name): array for array in arrays}
         # save_model of safetensors keeps one of several names of a tensor, and says the others here.
         self.aliases = {
             name: kept
             for name, kept in self.metadata.items()
-            if isinstance(kept, str) and kept in header and name not in header
+            if kept in found and name not in found
         }
-        self._entries = {**header, **{name: header[kept] for name, kept in self.aliases.items()}}
-        self.names = sorted(self._entries)
-
-    def _malformed(self, why: str) -> FileError:
-        return FileError(f"{self.path}: not a safetensors file: {why}")
-
-    def _read_header(self) -> dict[str, Any]:
-        size = self._bytes.size
-        length = int.from_bytes(bytes(self._bytes[:8]), "little")
-        if size < 8 or length > MAX_HEADER or length > size - 8:
-            raise self._malformed(f"a header of {length} bytes in a file of {size}")
-        self._begin = 8 + length
-        try:
-            text = bytes(self._bytes[8 : self._begin]).decode("utf-8")
-            header = json.loads(text, object_pairs_hook=pairs_once)
-        except (ValueError, RecursionError) as error:
-            raise self._malformed(f"its header: {error}") from error
-        if not isinstance(header, dict):
-            raise self._malformed("its header is not an object")
-        return header
-
-    def _range(self, name: str, count: int, itemsize: int) -> tuple[int, int]:
-        offsets = self._entries[name].get("data_offsets")
-        room = self._bytes.size - self._begin
-        if not _are_numbers(offsets) or len(offsets) != 2:
-            raise self._malformed(f"{name}: its data_offsets")
-        begin, end = offsets
-        if not begin <= end <= room or end - begin != count * itemsize:
-            raise self._malformed(f"{name}: data_offsets {shown(offsets)} of {room} bytes")
-        return self._begin + begin, self._begin + end
+        self._arrays = {**found, **{name: found[kept] for name, kept in self.aliases.items()}}
+        self.names = sorted(self._arrays)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor that vkattn can have."""
@@ -104,11 +73,8 @@ class SafetensorsFile:
         return math.prod(self._axes(name))
 
     def _axes(self, name: str) -> list[int]:
-        entry = self._entries[name]
-        if not isinstance(entry, dict) or not _are_numbers(entry.get("shape")):
-            raise self._malformed(f"{name}: its shape")
-        axes: list[int] = entry["shape"]
-        return axes
+        array = self._arrays[name]
+        return [array.shape[i] for i in range(array.rank)]
 
     def array(self, name: str) -> np.ndarray | HostArray:
         """A tensor, mapped where it is aligned; bfloat16 as the halves that a HostArray holds."""
@@ -116,9 +82,7 @@ class SafetensorsFile:
 
     def kind(self, name: str) -> str:
         """Its type as the file names it."""
-        entry = self._entries[name]
-        kind = entry.get("dtype") if isinstance(entry, dict) else None
-        return kind if isinstance(kind, str) else shown(kind)
+        return text_of(lib.vka_io_dtype_name(self._arrays[name].dtype))
 
     def packed(self, name: str) -> np.ndarray | HostArray:
         """A tensor with any number of axes, 0 too; floats of 8 bits as their bytes."""
@@ -144,29 +108,18 @@ class SafetensorsFile:
         self, name: str, shape: tuple[int, ...], more: dict[str, str] | None = None
     ) -> np.ndarray:
         """In the bytes of the file, which may lie anywhere. more: types that may be had besides."""
-        kind, types = self._entries[name].get("dtype"), {**_TYPES, **(more or {})}
-        if isinstance(kind, str) and kind in _BYTES and kind not in types:
+        kind, types = self.kind(name), {**_TYPES, **(more or {})}
+        if kind not in types:
             raise UnsupportedError(
                 f"{self.path}: {name}: dtype {kind} is supported as a packed weight alone: there is no"
                 " quantization_config that says what its scales are, or it names this tensor as floats"
             )
-        if not isinstance(kind, str) or kind not in types:
-            raise UnsupportedError(
-                f"{self.path}: {name}: dtype {shown(kind)} is not supported: save it as one of"
-                f" {', '.join(_TYPES)}"
-            )
-        dtype = np.dtype(types[kind])
-        count = math.prod(shape)
-        begin, _ = self._range(name, count, dtype.itemsize)
-        return np.frombuffer(self._bytes, dtype, count, begin).reshape(shape)
+        array = self._arrays[name]
+        return self._file.bytes_at(array.data, array.size).view(types[kind]).reshape(shape)
 
     def _aligned(self, name: str, array: np.ndarray) -> np.ndarray | HostArray:
         array = np.require(array, requirements="A")
-        return HostArray(array, "bf16") if self._entries[name]["dtype"] == "BF16" else array
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+        return HostArray(array, "bf16") if self.kind(name) == "BF16" else array
 
 
 def whole_or_index(folder: str) -> str:

@@ -208,22 +208,31 @@ const struct vka_gguf_tensor *vka_gguf_find(const struct vka_gguf *file, const c
     return found ? *found : NULL;
 }
 
-enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path, char *error)
+enum vka_status vka_gguf_check_type(const struct vka_gguf_tensor *tensor, const char *path,
+                                    char *error)
 {
     char known[256];
 
-    for (size_t i = 0; i < vka_gguf_count(file); i++) {
-        const struct vka_gguf_tensor *tensor = &file->tensors[i];
+    if (!tensor)
+        return vka_io_fail(error, VKA_INVALID, path, "the tensor is NULL");
+    if (tensor->dtype != VKA_DTYPE_COUNT)
+        return VKA_OK;
+    vka_gguf_print_weight_types(known, sizeof known);
+    return vka_io_fail(error, VKA_UNSUPPORTED, path,
+                       "tensor '" VKA_IO_NAME "' has type %s, which is not supported: make a "
+                       "file of other types by llama-quantize (%s)",
+                       tensor->name, tensor->type, known);
+}
 
-        if (tensor->dtype != VKA_DTYPE_COUNT || !tensor->size)
-            continue;
-        vka_gguf_print_weight_types(known, sizeof known);
-        return vka_io_fail(error, VKA_UNSUPPORTED, path,
-                           "tensor '" VKA_IO_NAME "' has type %s, which is not supported: make a "
-                           "file of other types by llama-quantize (%s)",
-                           tensor->name, tensor->type, known);
+enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path, char *error)
+{
+    enum vka_status status = VKA_OK;
+
+    for (size_t i = 0; i < vka_gguf_count(file) && !status; i++) {
+        if (file->tensors[i].size)
+            status = vka_gguf_check_type(&file->tensors[i], path, error);
     }
-    return VKA_OK;
+    return status;
 }
 
 size_t vka_gguf_metadata_count(const struct vka_gguf *file)

@@ -17,13 +17,14 @@ static const struct {
     const char *descr; /* npy; NULL: none */
     size_t size;       /* bytes */
 } dtypes[] = {
-    [VKA_IO_F32] = {"F32", "<f4", 4},   [VKA_IO_F16] = {"F16", "<f2", 2},
-    [VKA_IO_BF16] = {"BF16", NULL, 2},  [VKA_IO_F64] = {"F64", "<f8", 8},
-    [VKA_IO_BOOL] = {"BOOL", "|b1", 1}, [VKA_IO_U8] = {"U8", "|u1", 1},
-    [VKA_IO_I8] = {"I8", "|i1", 1},     [VKA_IO_U16] = {"U16", "<u2", 2},
-    [VKA_IO_I16] = {"I16", "<i2", 2},   [VKA_IO_U32] = {"U32", "<u4", 4},
-    [VKA_IO_I32] = {"I32", "<i4", 4},   [VKA_IO_U64] = {"U64", "<u8", 8},
-    [VKA_IO_I64] = {"I64", "<i8", 8},
+    [VKA_IO_F32] = {"F32", "<f4", 4},        [VKA_IO_F16] = {"F16", "<f2", 2},
+    [VKA_IO_BF16] = {"BF16", NULL, 2},       [VKA_IO_F64] = {"F64", "<f8", 8},
+    [VKA_IO_BOOL] = {"BOOL", "|b1", 1},      [VKA_IO_U8] = {"U8", "|u1", 1},
+    [VKA_IO_I8] = {"I8", "|i1", 1},          [VKA_IO_U16] = {"U16", "<u2", 2},
+    [VKA_IO_I16] = {"I16", "<i2", 2},        [VKA_IO_U32] = {"U32", "<u4", 4},
+    [VKA_IO_I32] = {"I32", "<i4", 4},        [VKA_IO_U64] = {"U64", "<u8", 8},
+    [VKA_IO_I64] = {"I64", "<i8", 8},        [VKA_IO_F8_E4M3] = {"F8_E4M3", NULL, 1},
+    [VKA_IO_F8_E5M2] = {"F8_E5M2", NULL, 1}, [VKA_IO_F8_E8M0] = {"F8_E8M0", NULL, 1},
 };
 static_assert(sizeof(dtypes) / sizeof(dtypes[0]) == VKA_IO_DTYPE_COUNT, "a row for every type");
 

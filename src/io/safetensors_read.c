@@ -228,3 +228,14 @@ const char *vka_safetensors_metadata(const struct vka_safetensors *file, const c
                     sizeof *file->header.metadata, compare_key);
     return found ? found->value : NULL;
 }
+
+size_t vka_safetensors_metadata_count(const struct vka_safetensors *file)
+{
+    return file ? file->header.metadata_count : 0;
+}
+
+const struct vka_io_metadata *vka_safetensors_metadata_at(const struct vka_safetensors *file,
+                                                          size_t index)
+{
+    return file && index < file->header.metadata_count ? &file->header.metadata[index] : NULL;
+}

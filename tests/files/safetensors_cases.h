@@ -144,7 +144,7 @@ static const struct header_case malformed_safetensors[] = {
     {A("'dtype':'F32 '," SHAPE "," OFFSETS), 4, "not supported"},
     {A("'dtype':'F3'," SHAPE "," OFFSETS), 4, "not supported"},
     {A("'dtype':'F320'," SHAPE "," OFFSETS), 4, "not supported"},
-    {A("'dtype':'F8_E4M3','shape':[4]," OFFSETS), 4, "not supported"},
+    {A("'dtype':'F8_E4M3FN','shape':[4]," OFFSETS), 4, "not supported"},
     {A("'dtype':'float32'," SHAPE "," OFFSETS), 4, "not supported"},
     {A("'dtype':'?'," SHAPE "," OFFSETS), 4, "not supported"},
     {A("'dtype':'I128'," SHAPE "," OFFSETS), 4, "not supported"},

@@ -358,8 +358,12 @@ static void numbers(void **state)
         {VKA_IO_I32, {0, 0, 0, 200}, -939524096.0},
         {VKA_IO_U64, {1, 0, 0, 0, 1}, 4294967297.0},
         {VKA_IO_I64, {255, 255, 255, 255, 255, 255, 255, 255}, -1},
+        {VKA_IO_F8_E4M3, {0xfe}, -448},
+        {VKA_IO_F8_E4M3, {0x05}, 5.0 / 512},
+        {VKA_IO_F8_E5M2, {0x7b}, 57344},
+        {VKA_IO_F8_E8M0, {120}, 1.0 / 128},
     };
-    assert_int_equal(COUNTOF(ROWS), VKA_IO_DTYPE_COUNT);
+    assert_int_equal(COUNTOF(ROWS), VKA_IO_DTYPE_COUNT + 1); /* one type twice */
     for (size_t i = 0; i < COUNTOF(ROWS); i++) {
         unsigned char odd[9];
         memcpy(odd + 1, ROWS[i].bytes, 8);
@@ -385,6 +389,7 @@ static void numbers(void **state)
     assert_int_equal(case_dtype(VKA_IO_I64), VKA_I32);
     assert_int_equal(case_dtype(VKA_IO_F64), VKA_F32);
     assert_int_equal(case_dtype(VKA_IO_BF16), VKA_BF16);
+    assert_int_equal(case_dtype(VKA_IO_F8_E4M3), VKA_F32);
 }
 
 TEST_PROGRAM(case)

@@ -342,6 +342,11 @@ static void test_lookup(void **state)
     assert_string_equal(vka_safetensors_metadata(file, "k"), "v\xc3\xa9");
     assert_null(vka_safetensors_metadata(file, "a"));
     assert_null(vka_safetensors_metadata(file, NULL));
+    assert_int_equal(vka_safetensors_metadata_count(file), 2);
+    assert_string_equal(vka_safetensors_metadata_at(file, 0)->key, "format");
+    assert_string_equal(vka_safetensors_metadata_at(file, 0)->value, "x");
+    assert_string_equal(vka_safetensors_metadata_at(file, 1)->key, "k");
+    assert_null(vka_safetensors_metadata_at(file, 2));
     vka_safetensors_close(&file);
     assert_null(file);
     vka_safetensors_close(&file);
@@ -350,6 +355,8 @@ static void test_lookup(void **state)
     assert_null(vka_safetensors_at(NULL, 0));
     assert_null(vka_safetensors_find(NULL, "a"));
     assert_null(vka_safetensors_metadata(NULL, "a"));
+    assert_int_equal(vka_safetensors_metadata_count(NULL), 0);
+    assert_null(vka_safetensors_metadata_at(NULL, 0));
     free(bytes);
 }
 

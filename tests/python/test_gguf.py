@@ -1,5 +1,6 @@
 """GGUF files: read whole, or an exception with a sentence."""
 
+import gc
 import random
 import struct
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 
 import vkattn
-from vkattn import _gguf
 from vkattn._abi import ffi, lib
 from vkattn._arrays import DTYPES
 
@@ -93,21 +93,38 @@ def test_blocks(load, rng):
     assert got.dtype == np.float32 and np.abs(got - x).max() < np.abs(x).max() / 200
 
 
-@pytest.mark.parametrize("number", _gguf._TYPES)
+# By their numbers: name, and values and bytes of a block. C's tests have all.
+TYPES = {0: ("f32", 1, 4), 8: ("q8_0", 32, 34), 12: ("q4_K", 256, 144), 15: ("q8_K", 256, 292)}
+TYPES.update({26: ("i32", 1, 4), 30: ("bf16", 1, 2), 40: ("nvfp4", 64, 36), 41: ("q1_0", 128, 18)})
+
+
+@pytest.mark.parametrize("number", TYPES)
 def test_types(load, number):
-    name, values, size = _gguf._TYPES[number]
+    name, values, size = TYPES[number]
     file = load(build([tensor("a", [2, values], number, 0)], [], bytes(2 * size)))
     assert file.type("a") == name and file.raw("a").shape == (2, size)
     known = ffi.new("uint32_t[2]")
     if name.lower() in DTYPES:
         assert lib.vka_dtype_block(DTYPES[name.lower()], known, known + 1) == 0
         assert list(known) == [values, size]
-    if name in _gguf._DENSE or name.lower() in DTYPES:
         assert file.array("a").shape == (2, values) and not file.array("a").any()
-    else:
-        sentence = f"x.gguf: a: type {name} is not supported: .* llama-quantize .f32, f16, q4_0, "
+        file.check_types()
+        return
+    sentence = f"x.gguf: tensor 'a' has type {name}, .* llama-quantize .f32, f16, q4_0, "
+    for refused in (lambda: file.array("a"), file.check_types, lambda: file.upload("a")):
         with pytest.raises(vkattn.UnsupportedError, match=sentence):
-            file.array("a")
+            refused()
+
+
+def test_data_outlives_the_file(load):
+    """The file stays mapped as long as an array of it is there, which cannot be written."""
+    held = load(build([tensor("a", [2, 2048], 0, 0)], [], bytes(range(256)) * 64)).raw("a")
+    gc.collect()
+    assert held.tobytes() == bytes(range(256)) * 64
+    with pytest.raises(ValueError, match="read-only"):
+        held[0] = 1
+    with pytest.raises(ValueError):
+        held.flags.writeable = True
 
 
 def test_empty(load):
@@ -123,36 +140,17 @@ def test_empty(load):
 
 
 TWO = [tensor("a", [16], 0, 0), tensor("b", [2], 0, 32)]
+# A few: the sentences are the reader's, whose own tests have all.
 BAD = [
-    (b"", "cannot be read"),
-    (b"GGUF", "it ends within its version"),
-    (b"ggml" + bytes(20), "does not begin with GGUF"),
-    (build(version=1), "version 1 is not supported"),
+    (b"", "does not begin with GGUF"),
+    (build()[:20], "20 bytes are too few"),
     (build(version=0x03000000), "big-endian"),
-    (build()[:20], "it ends within its counts"),
-    (build(keys=KEYS[:1] * 2), "key 'u' occurs twice"),
-    (build(keys=[key("", 0, b"1")]), "the name of key 0"),
-    (build(keys=[key("\0", 0, b"1")]), "the name of key 0"),
-    (build(keys=[key(b"\xff", 0, b"1")]), "the name of key 0"),
-    (build(keys=[key("k", 13, b"1")]), "a type of 0 to 12"),
-    (build(keys=[key("k", 7, b"\2")]), "a bool of 0 or 1"),
-    (build(keys=[key("k", 9, struct.pack("<IQ", 9, 0))]), "an array of arrays"),
-    (build(keys=[key("k", 9, struct.pack("<IQ", 0, 2**64 - 1))]), "it ends within key 'k'"),
-    (build(keys=[key("k", 9, struct.pack("<IQ", 8, 2**64 - 1))]), "it ends within key 'k'"),
-    (build(keys=[key("k", 8, struct.pack("<Q", 2**63))]), "it ends within key 'k'"),
-    (build(keys=[key("general.alignment", 4, struct.pack("<I", 24))]), "a power of two"),
-    (build(keys=[key("general.alignment", 10, struct.pack("<Q", 32))]), "expected a u32"),
-    (build([tensor("n" * 65, [1], 0, 0)], [], bytes(4)), "the name of tensor 0"),
-    (build([ONE, ONE], [], bytes(8)), "tensor 'a' occurs twice"),
-    (build([tensor("a", [1] * 5, 0, 0)], [], bytes(4)), "at most 4 axes"),
-    (build([tensor("a", [32], 9, 0)], [], bytes(99)), "type 9 is not known"),
-    (build([tensor("a", [33], 8, 0)], [], bytes(99)), "rows of whole blocks"),
-    (build([tensor("a", [1], 0, 8)], [], bytes(99)), "an offset of whole 32 bytes"),
-    (build([tensor("a", [2**62] * 4, 0, 0)], [], bytes(99)), "its shape overflows"),
-    (build([tensor("a", [2**62, 0, 4], 0, 0)], [], bytes(99)), "its shape overflows"),
-    (build([tensor("a", [2**40], 0, 0)], [], bytes(99)), "within the data of tensor 'a'"),
-    (build([tensor("a", [1], 0, 2**64 - 32)], [], bytes(99)), "within the data of tensor 'a'"),
-    (build(TWO, [], bytes(64)), "tensors 'a' and 'b' overlap"),
+    (build(keys=KEYS[:1] * 2), "'u' occurs twice"),
+    (build(keys=[key(b"\xff", 0, b"1")]), "is not UTF-8"),
+    (build(keys=[key("k", 9, struct.pack("<IQ", 8, 2**64 - 1))]), "ends within string 0 of"),
+    (build([tensor("a", [2**62] * 4, 0, 0)], [], bytes(99)), "a shape that overflows"),
+    (build([tensor("a", [2**40], 0, 0)], [], bytes(99)), "pass the 99 bytes of data"),
+    (build(TWO, [], bytes(64)), "overlap"),
 ]
 
 
@@ -164,8 +162,11 @@ def test_malformed(load, file, sentence):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(vkattn.FileError, match="cannot be read"):
+    with pytest.raises(vkattn.FileError, match="none.gguf: cannot open: "):
         vkattn.GGUF(tmp_path / "none.gguf")
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(vkattn.FileError, match="cannot open: "):
+            vkattn.GGUF(tmp_path / name)
     with pytest.raises(vkattn.FileError, match="not a regular file"):
         vkattn.GGUF(tmp_path)
 
@@ -229,20 +230,13 @@ def changed(i, file, total=3):
 
 C = part(2, 3, 3, "c", [key("general.architecture", 8, string("bert"))])
 BAD_PARTS = [
-    (changed(1, None), 1, "cannot be read.*part 2 of 3 of a model"),
-    (changed(2, None), 2, "cannot be read.*part 3 of 3 of a model"),
-    (changed(0, None), 0, "cannot be read.*part 1 of 3 of a model"),
-    (changed(2, b"GGUF"), 2, "ends within its version.*part 3 of 3 of a model"),
+    (changed(1, None), 1, "cannot open.*part 2 of 3 of a model"),
+    (changed(0, None), 0, "cannot open.*part 1 of 3 of a model"),
+    (changed(2, b"GGUF"), 2, "too few for a GGUF file.*part 3 of 3 of a model"),
     (changed(2, three()[1]), 2, "part 2 of 3 by its keys, but part 3 of 3 by its name"),
-    (changed(1, build()), 1, "part 1 of 1 by its keys, but part 2 of 3 by its name"),
-    (changed(1, part(1, 4, 3, "")), 1, "part 2 of 4 by its keys, but part 2 of 3"),
-    (changed(2, part(2, 3, 4, "c")), 2, "another model: other counts than part 1"),
-    (changed(2, C), 2, "another model: key 'general.architecture' is not as in part 1"),
-    (changed(2, part(2, 3, 3, "c", [key("n", 0, b"1")])), 2, "key 'n' is not as in part 1"),
-    (changed(1, part(1, 3, 3, "", [key("x.epsilons", 0, b"1")])), 1, "key 'x.epsilons' is not"),
-    (changed(2, part(2, 3, 3, "a")), 2, "tensor 'a' is in an earlier part too"),
-    (three(4), 0, "split.tensors.count is 4, but the 3 parts have 3 tensors"),
-    (three(-1), 0, "split.tensors.count: expected 0 to 2147483647, got -1"),
+    (changed(2, C), 2, "another model: part 1 has another value of key 'general.architecture'"),
+    (changed(2, part(2, 3, 3, "a")), 2, "'a' .*part 1"),
+    (three(4), 0, "split.tensors.count is 4"),
 ]
 
 
@@ -250,24 +244,19 @@ BAD_PARTS = [
 def test_bad_parts(write_parts, files, named, sentence):
     paths = write_parts(files)
     for i, path in enumerate(paths):
-        if files[i] is None or (i and (i == named or "got -1" in sentence)):
+        if files[i] is None or (i and i == named):
             continue  # a sentence of its own
         with pytest.raises(vkattn.VkattnError, match=sentence) as error:
             vkattn.GGUF(path)
         assert str(error.value).startswith(f"{paths[named]}: ")
 
 
-def test_names_of_parts(load, tmp_path):
-    with pytest.raises(vkattn.FileError, match="its name does not end in -00001-of-00003.gguf"):
+def test_names_of_parts(load):
+    with pytest.raises(vkattn.FileError, match="-00001-of-00003.gguf"):
         load(three()[0])
-    (tmp_path / "m-00001-of-00003.gguf").write_bytes(three()[1])
-    with pytest.raises(vkattn.FileError, match="part 2 of 3 of a model, but its name does not"):
-        vkattn.GGUF(tmp_path / "m-00001-of-00003.gguf")
     count = key("split.count", 2, struct.pack("<H", 2))
-    with pytest.raises(vkattn.FileError, match="split.no: expected 0 to 1, got 'nothing'"):
+    with pytest.raises(vkattn.FileError, match="there is no key split.no"):
         load(build(keys=[count]))
-    with pytest.raises(vkattn.FileError, match="split.count: expected 0 to 65535, got 'x'"):
-        load(build(keys=[key("split.count", 8, string("x"))]))
     assert load(build(keys=[key("split.count", 4, struct.pack("<I", 1))])).names == []
 
 

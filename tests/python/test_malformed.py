@@ -78,7 +78,7 @@ def test_shapes(tmp_path, shape):
     text = json.dumps(header).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
-    refuses(path, "a.q_proj.weight", n_head=2, rope=False)
+    refuses(path, r"tensor .a\.\w_proj.weight", n_head=2, rope=False)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_own_config_once(tmp_path):
 def test_index(tmp_path, file):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {name: file for name in LLAMA}}))
-    refuses(tmp_path, "index.json|cannot be read", n_head=2, rope=False)
+    refuses(tmp_path, "index.json|cannot open: |not a regular file", n_head=2, rope=False)
 
 
 @pytest.mark.parametrize("map_", ["[]", "3", '"weight_map"', "null"])
@@ -235,7 +235,8 @@ def test_pipes(tmp_path):
     os.unlink(tmp_path / "config.json")
     for name in ("config.json", "x.safetensors", "x.json"):
         os.mkfifo(tmp_path / name)
-        refuses(path if name == "config.json" else tmp_path / name, f"{name}: cannot be read")
+        refused = path if name == "config.json" else tmp_path / name
+        refuses(refused, f"{name}: (cannot be read|not a regular file)")
 
 
 def test_arguments(tmp_path):

@@ -29,6 +29,18 @@ size_t case_count(const struct vka_io_array *array)
     }                                                            \
     break
 
+/* A float of 4 bits of exponent and 3 of fraction, which has no infinities. */
+static double from_e4m3(uint8_t x)
+{
+    const int exponent = x >> 3 & 15, fraction = x & 7;
+    const double size =
+        exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9); /* or subnormal */
+
+    if ((x & 0x7f) == 0x7f)
+        return NAN;
+    return x & 0x80 ? -size : size;
+}
+
 void case_widen(enum vka_io_dtype dtype, const void *data, size_t count, double *out)
 {
     switch (dtype) {
@@ -60,6 +72,20 @@ void case_widen(enum vka_io_dtype dtype, const void *data, size_t count, double 
         WIDEN(uint64_t);
     case VKA_IO_I64:
         WIDEN(int64_t);
+    case VKA_IO_F8_E4M3:
+        for (size_t i = 0; i < count; i++)
+            out[i] = from_e4m3(((const uint8_t *)data)[i]);
+        break;
+    case VKA_IO_F8_E5M2: /* the upper half of a float16 */
+        for (size_t i = 0; i < count; i++)
+            out[i] = ref_from_f16((uint16_t)(((const uint8_t *)data)[i] << 8));
+        break;
+    case VKA_IO_F8_E8M0:
+        for (size_t i = 0; i < count; i++) {
+            const uint8_t x = ((const uint8_t *)data)[i];
+            out[i] = x == 255 ? NAN : ldexp(1, x - 127);
+        }
+        break;
     case VKA_IO_DTYPE_COUNT:
         break;
     }
@@ -109,6 +135,9 @@ enum vka_dtype case_dtype(enum vka_io_dtype dtype)
         return VKA_BF16;
     case VKA_IO_F32:
     case VKA_IO_F64:
+    case VKA_IO_F8_E4M3:
+    case VKA_IO_F8_E5M2:
+    case VKA_IO_F8_E8M0:
         return VKA_F32;
     case VKA_IO_BOOL:
         return VKA_BOOL;

@@ -12,7 +12,7 @@ from .._arrays import DTYPES, FLOATS, HostArray, host_array
 from .._config import Config, shown
 from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
-from .._gguf import GGUF, unsupported
+from .._gguf import GGUF
 from .._int4 import Blocks
 from .._packed import Tensors
 from .._packings import packed_beside
@@ -397,6 +397,7 @@ class GGUFWeights(Weights):
         renamed: dict[str, str] | None = None,
     ) -> None:
         """renamed: names of the file by those that are asked for."""
+        file.check_types()
         self.path = file.path
         self.file = file
         self.renamed = renamed or {name: name for name in file.names}
@@ -439,8 +440,6 @@ class GGUFWeights(Weights):
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
         kind = self.file.type(self.renamed[name]).lower()
-        if kind not in DTYPES:
-            raise unsupported(self.path, name, self.file.type(self.renamed[name]))
         raw = self.file.raw(self.renamed[name]).reshape(*self._shape(name)[:-1], -1)
         return Blocks(np.ascontiguousarray(raw), kind, self.file.shape(self.renamed[name])[-1])
 
