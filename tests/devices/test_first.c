@@ -154,25 +154,29 @@ static void llama(struct objects *o, int unused)
     int32_t id;
     (void)unused;
     struct vka_tensor *embedding = TENSOR(VKA_Q8_0, TOKENS, WIDE);
-    struct llama_block block = {.attn_norm = TENSOR(VKA_F32, WIDE),
-                                .ffn_norm = TENSOR(VKA_F32, WIDE),
-                                .qkv = {TENSOR(VKA_Q8_0, WIDE + 2 * KV_HEADS * DIM, WIDE)},
-                                .o = TENSOR(VKA_Q8_0, WIDE, WIDE),
-                                .gate_up = {TENSOR(VKA_Q8_0, 2 * FFN, WIDE)},
-                                .down = TENSOR(VKA_Q8_0, WIDE, FFN)};
-    const struct llama m = {.width = WIDE,
-                            .n_block = 1,
-                            .n_head = QUERY_HEADS,
-                            .n_kv_head = KV_HEADS,
-                            .head_dim = DIM,
-                            .ffn_width = FFN,
-                            .n_token = TOKENS,
-                            .rope_base = 1e5f,
-                            .epsilon = 1e-5f,
-                            .embedding = embedding,
-                            .norm = TENSOR(VKA_F32, WIDE),
-                            .head = embedding,
-                            .blocks = &block};
+    struct decoder_block block = {
+        .attn_norm = {TENSOR(VKA_F32, WIDE), NULL},
+        .ffn_norm = {TENSOR(VKA_F32, WIDE), NULL},
+        .qkv = {{TENSOR(VKA_Q8_0, WIDE + 2 * KV_HEADS * DIM, WIDE), NULL}},
+        .o = {TENSOR(VKA_Q8_0, WIDE, WIDE), NULL},
+        .gate_up = {{TENSOR(VKA_Q8_0, 2 * FFN, WIDE), NULL}},
+        .down = {TENSOR(VKA_Q8_0, WIDE, FFN), NULL}};
+    const struct family family = {.gated = true, .activation = VKA_SILU};
+    const struct decoder m = {.family = &family,
+                              .width = WIDE,
+                              .n_block = 1,
+                              .n_head = QUERY_HEADS,
+                              .n_kv_head = KV_HEADS,
+                              .head_dim = DIM,
+                              .ffn_width = FFN,
+                              .n_token = TOKENS,
+                              .rope_dim = DIM,
+                              .rope_base = 1e5f,
+                              .epsilon = 1e-5f,
+                              .embedding = embedding,
+                              .norm = {TENSOR(VKA_F32, WIDE), NULL},
+                              .head = embedding,
+                              .blocks = &block};
     const struct session_info info = {.n_prompt = PROMPT,
                                       .count = 2,
                                       .kv = VKA_F16,

@@ -301,20 +301,21 @@ static void check_counts(int runs, int writes)
  * run be one submit however slow the machine is. linears: how many a plan has. */
 static void generate(const char *path, enum vka_dtype kv, int linears)
 {
-    struct llama llama;
+    struct decoder decoder;
     struct session session;
     char why[VKA_IO_ERROR_SIZE];
     int32_t ids[LENGTH];
     for (int i = 0; i < PROMPT; i++)
         ids[i] = i * 7 % TOKENS;
-    if (llama_load(device, path, &llama, why) != VKA_OK)
+    if (decoder_load(device, path, &decoder, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(device));
     const struct session_info info = {
         .n_prompt = PROMPT, .count = COUNT, .kv = kv, .budget = UINT64_MAX, .timeout = PATIENCE};
-    check(session_create(device, &llama, &info, &session)); /* self-tests have plans of their own */
+    check(
+        session_create(device, &decoder, &info, &session)); /* self-tests have plans of their own */
     session_free(&session);
     counts = (struct counts){0};
-    check(session_create(device, &llama, &info, &session));
+    check(session_create(device, &decoder, &info, &session));
     expect("plans", counts.finished, 2);
     expect("recordings", counts.recordings, 2);
     expect("products", counts.linears, 2 * linears);
@@ -337,7 +338,7 @@ static void generate(const char *path, enum vka_dtype kv, int linears)
             assert_int_equal(ids[n], want);
     }
     session_free(&session);
-    llama_free(&llama);
+    decoder_free(&decoder);
 }
 
 /* A block has one product for queries, keys and values, one for gate and up, and two others. */
@@ -366,20 +367,20 @@ static void test_limit(void **state)
 {
     const char *path = *state;
     struct vka_device *small;
-    struct llama llama;
+    struct decoder decoder;
     char why[VKA_IO_ERROR_SIZE];
     draw_model(LONG_FFN, false);
     write_model(path, LONG_FFN);
     check(vka_device_create(VKA_INFO(vka_device_info, .max_allocation = LIMIT), &small));
-    if (llama_load(small, path, &llama, why) != VKA_OK)
+    if (decoder_load(small, path, &decoder, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(small));
     for (int b = 0; b < BLOCKS; b++) {
-        const struct llama_block *block = &llama.blocks[b];
-        assert_non_null(block->gate_up[1]);
-        assert_int_equal(vka_tensor_shape(block->gate_up[0], 0), LONG_FFN);
-        assert_int_equal(vka_tensor_shape(block->qkv[0], 0), WIDTH + 2 * KV);
+        const struct decoder_block *block = &decoder.blocks[b];
+        assert_non_null(block->gate_up[1].weight);
+        assert_int_equal(vka_tensor_shape(block->gate_up[0].weight, 0), LONG_FFN);
+        assert_int_equal(vka_tensor_shape(block->qkv[0].weight, 0), WIDTH + 2 * KV);
     }
-    llama_free(&llama);
+    decoder_free(&decoder);
     vka_device_destroy(&small);
     free_model();
 }
@@ -388,13 +389,13 @@ static void test_limit(void **state)
  * sentence with that name. */
 static void load_with_more(const char *path, const char *named)
 {
-    struct llama llama;
+    struct decoder decoder;
     char why[VKA_IO_ERROR_SIZE];
     write_model(path, FFN);
-    enum vka_status status = llama_load(device, path, &llama, why);
+    enum vka_status status = decoder_load(device, path, &decoder, why);
     if (named ? status == VKA_OK || !strstr(why, named) : status != VKA_OK)
         fail_msg("%s: \"%s\"", named ? named : "to be loaded", status == VKA_OK ? "" : why);
-    llama_free(&llama);
+    decoder_free(&decoder);
     more_key = (struct vka_gguf_value){0};
     more_tensor = (struct vka_gguf_tensor){0};
 }
@@ -413,7 +414,9 @@ static void test_strict(void **state)
         bool fine;
     } keys[] = {
         {"llama.rope.dimension_count", &numbers[4], NULL, 0, true},
-        {"llama.rope.dimension_count", &numbers[6], NULL, 0, false},
+        {"llama.rope.dimension_count", &numbers[6], NULL, 0, true}, /* of the first features */
+        {"llama.rope.dimension_count", &numbers[3], NULL, 0, false},
+        {"llama.rope.dimension_count", &numbers[5], NULL, 0, false},
         {"llama.vocab_size", &numbers[5], NULL, 0, true},
         {"llama.vocab_size", &numbers[4], NULL, 0, false},
         {"llama.context_length", &numbers[4], NULL, 0, true},
@@ -463,22 +466,22 @@ static void test_strict(void **state)
 static void test_no_number(void **state)
 {
     const char *path = *state;
-    struct llama llama;
+    struct decoder decoder;
     struct session session;
     char why[VKA_IO_ERROR_SIZE];
     int32_t ids[] = {3, 4, 5}, id = 0;
     draw_model(FFN, false);
     *(float *)weights[NORM].data = NAN;
     write_model(path, FFN);
-    if (llama_load(device, path, &llama, why) != VKA_OK)
+    if (decoder_load(device, path, &decoder, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(device));
     const struct session_info info = {
         .n_prompt = 3, .count = 2, .kv = VKA_F32, .budget = UINT64_MAX, .timeout = PATIENCE};
-    check(session_create(device, &llama, &info, &session));
+    check(session_create(device, &decoder, &info, &session));
     check(session_begin(&session, ids, &id));
     assert_int_equal(id, -1);
     session_free(&session);
-    llama_free(&llama);
+    decoder_free(&decoder);
     free_model();
 }
 

@@ -1,12 +1,15 @@
 """Models by the command, beside vkattn.models; its file is named by VKATTN_TOOL."""
 
+import importlib.util
 import os
 import struct
 import subprocess
+from pathlib import Path
 
 import models_oracle as tiny
 import numpy as np
 import pytest
+import test_families
 import test_models_gguf as gguf
 
 import vkattn
@@ -46,6 +49,43 @@ def test_generate(device, path):
     assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0].split()) == 64
     with pytest.raises(vkattn.InvalidError, match="expected class Encoder, got Decoder"):
         vkattn.models.load(path, vkattn.models.Encoder, device=device)
+
+
+# Those that have what others have, and what they alone have; --families: all.
+FEW = ("gemma3", "bloom", "phi3")
+FAMILIES = [*(x for x in test_families.GGUF_CASES if x != "gpt2"), "phi3", "qwen2", "qwen3"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_families_of_c(device, tmp_path, kind, request):
+    """The ids that Python draws, past a window: at a high temperature a small change shows."""
+    if kind not in FEW and not request.config.getoption("--families"):
+        pytest.skip("NOT ASKED FOR: --families TRIES EACH FAMILY OF THE COMMAND")
+    path = tmp_path / "model.gguf"
+    if kind in test_families.GGUF_CASES:
+        case, _, more = test_families.GGUF_CASES[kind]
+        test_families.write_gguf(path, kind, case, more)
+    else:
+        config, tensors = gguf.made(kind)
+        gguf.write(path, tensors, gguf.keys_of(config, kind))
+    ids = test_families.families.ids_of(30)  # of one chunk: each draws
+    model = vkattn.models.load(path, vkattn.models.Decoder, device=device)
+    drawn = model.generate(ids, 32, temperature=2.0, seed=7, stop=())
+    common = [path, "--device", device.info.index, "--timeout", 3600, "--temperature", 2]
+    found = command(
+        "generate", *common, "--ids", ",".join(map(str, ids)), "--tokens", 32, "--seed", 7
+    )
+    assert found == " ".join(map(str, drawn)) + "\n"
+
+
+def test_table_of_families():
+    """families.def is what the rows of Python say."""
+    script = Path(__file__).resolve().parents[2] / "tools" / "dev" / "families.py"
+    spec = importlib.util.spec_from_file_location("families_of_c", script)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.TABLE.read_text(encoding="utf-8") == made.table()
+    assert made.table().count("FAMILY(") == 12  # its first line says what a row is
 
 
 def test_text(device, tmp_path):

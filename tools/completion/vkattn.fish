@@ -16,7 +16,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from bench' -a decode -d 'times on
 complete -c vkattn -n '__fish_seen_subcommand_from bench' -a linear -d 'times Y = X W^T with weights of any type'
 complete -c vkattn -n '__fish_seen_subcommand_from bench' -a sweep -d 'times attention and decoding at doubling lengths'
 complete -c vkattn -n __fish_use_subcommand -a tune -d 'measures which kernels are the fastest on this device'
-complete -c vkattn -n __fish_use_subcommand -a generate -d 'continues a prompt by a Llama'
+complete -c vkattn -n __fish_use_subcommand -a generate -d 'continues a prompt by a language model'
 complete -c vkattn -n __fish_use_subcommand -a embed -d 'makes vectors of texts by a BERT'
 complete -c vkattn -n __fish_use_subcommand -a tokens -d 'prints the ids of the tokens of texts'
 complete -c vkattn -n __fish_use_subcommand -a version -d 'prints the version'

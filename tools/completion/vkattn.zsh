@@ -16,7 +16,7 @@ _vkattn() {
         'run:runs a whole layer on one input'
         'check:runs case files and compares the results with the expected ones'
         'tune:measures which kernels are the fastest on this device'
-        'generate:continues a prompt by a Llama'
+        'generate:continues a prompt by a language model'
         'embed:makes vectors of texts by a BERT'
         'tokens:prints the ids of the tokens of texts'
         'version:prints the version'

@@ -1,4 +1,4 @@
-/* vkattn generate: continues a text of token ids by a Llama from a GGUF file. Two recorded plans: one
+/* vkattn generate: continues a text of token ids by a decoder from a GGUF file. Two recorded plans: one
  * takes the prompt in chunks, the other a token a run and needs nothing from the host.
  * SPDX-License-Identifier: MIT */
 #include "session.h"
@@ -136,7 +136,7 @@ static enum vka_status read_text(struct options *o, struct vka_gguf **file, stru
 static enum tool_exit run(struct options *o)
 {
     struct tool_device d = {0};
-    struct llama llama = {0};
+    struct decoder decoder = {0};
     struct session s = {0};
     struct vka_gguf *file = NULL;
     struct text *text = NULL;
@@ -146,15 +146,15 @@ static enum tool_exit run(struct options *o)
         return tool_device_close(&d, code);
     enum vka_status status = read_text(o, &file, &text, why);
     if (status == VKA_OK)
-        status = llama_load(d.device, o->model, &llama, why);
+        status = decoder_load(d.device, o->model, &decoder, why);
     for (uint32_t i = 0; status == VKA_OK && i < o->n_prompt; i++)
-        if ((uint32_t)o->prompt[i] >= llama.n_token) {
+        if ((uint32_t)o->prompt[i] >= decoder.n_token) {
             snprintf(why, sizeof why, "--ids: %d is not below %u, the tokens of the model",
-                     (int)o->prompt[i], llama.n_token);
+                     (int)o->prompt[i], decoder.n_token);
             status = VKA_INVALID;
         }
     if (status == VKA_OK)
-        status = session_create(d.device, &llama,
+        status = session_create(d.device, &decoder,
                                 &(struct session_info){.n_prompt = o->n_prompt,
                                                        .count = o->count,
                                                        .kv = kv_types[o->kv],
@@ -169,7 +169,7 @@ static enum tool_exit run(struct options *o)
     text_close(&text);
     vka_gguf_close(&file);
     session_free(&s);
-    llama_free(&llama);
+    decoder_free(&decoder);
     return tool_device_close(&d, code);
 }
 

@@ -1,116 +1,173 @@
 #include "program.h"
 
-static void add_linear(struct graph *g, struct vka_tensor *input, struct vka_tensor *weight,
+#include <math.h>
+
+static void add_linear(struct graph *g, struct vka_tensor *input, const struct affine *by,
                        bool accumulate, struct vka_tensor *output)
 {
     if (g->status == VKA_OK)
-        g->status =
-            vka_plan_add_linear(g->plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
-                                                  .output = output, .accumulate = accumulate));
+        g->status = vka_plan_add_linear(
+            g->plan, VKA_INFO(vka_linear_op, .input = input, .weight = by->weight, .bias = by->bias,
+                              .output = output, .accumulate = accumulate));
 }
 
-/* output = input weight^T */
-static void linear(struct graph *g, struct vka_tensor *input, struct vka_tensor *weight,
-                   struct vka_tensor *output)
-{
-    add_linear(g, input, weight, false, output);
-}
-
-/* The columns of output, one after the other, are the products by n weights, which may be NULL. */
-static void linears(struct graph *g, struct vka_tensor *input, struct vka_tensor *const *weights,
-                    size_t n, struct vka_tensor *output)
+/* The columns of output, one after the other, are the products by n matrices, which may be NULL. */
+static void linears(struct graph *g, struct vka_tensor *input, const struct affine *by, size_t n,
+                    struct vka_tensor *output)
 {
     uint32_t first = 0;
     for (size_t i = 0; i < n && g->status == VKA_OK; i++) {
-        if (!weights[i])
+        if (!by[i].weight)
             continue;
-        uint32_t rows = vka_tensor_shape(weights[i], 0);
+        uint32_t rows = vka_tensor_shape(by[i].weight, 0);
         struct vka_tensor *columns = NULL;
         g->status = vka_tensor_slice(output, 2, first, rows, &columns);
-        linear(g, input, weights[i], columns);
+        add_linear(g, input, &by[i], false, columns);
         vka_tensor_destroy(&columns); /* the plan keeps what it needs */
         first += rows;
     }
 }
 
-/* x += input weight^T */
-static void residual(struct graph *g, struct vka_tensor *input, struct vka_tensor *weight,
-                     struct vka_tensor *x)
-{
-    add_linear(g, input, weight, true, x);
-}
-
-static void norm(struct graph *g, const struct llama *m, struct vka_tensor *x,
-                 struct vka_tensor *weight, struct vka_tensor *output)
+static void norm(struct graph *g, const struct decoder *m, struct vka_tensor *x,
+                 const struct affine *by, struct vka_tensor *output)
 {
     if (g->status == VKA_OK)
-        g->status =
-            vka_plan_add_norm(g->plan, VKA_INFO(vka_norm_op, .epsilon = m->epsilon, .input = x,
-                                                .weight = weight, .output = output));
+        g->status = vka_plan_add_norm(
+            g->plan,
+            VKA_INFO(vka_norm_op, .kind = m->family->layer_norm ? VKA_LAYER_NORM : VKA_RMS_NORM,
+                     .epsilon = m->epsilon, .input = x, .weight = by->weight, .bias = by->bias,
+                     .output = output));
 }
 
 /* Rows between the operations, shared by all blocks. */
 struct rows {
-    struct vka_tensor *x, *normed;           /* [1][rows][width] */
+    struct vka_tensor *x, *normed, *added;   /* [1][rows][width]; added: NULL where x takes sums */
     struct vka_tensor *qkv, *context;        /* projections */
     struct vka_tensor *q, *k, *v, *contexth; /* the same by heads */
-    struct vka_tensor *gate_up, *gate, *up;  /* [1][rows][2 * ffn_width], and its halves */
+    struct vka_tensor *inner, *gate, *up;    /* [1][rows][..], and its halves; up NULL: one alone */
 };
 
-static struct rows make_rows(struct graph *g, const struct llama *m)
+static struct rows make_rows(struct graph *g, const struct decoder *m)
 {
+    const struct family *f = m->family;
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
     struct rows r = {.x = graph_rows(g, m->width),
                      .normed = graph_rows(g, m->width),
+                     .added = f->norms_after ? graph_rows(g, m->width) : NULL,
                      .qkv = graph_rows(g, heads + 2 * kv),
                      .context = graph_rows(g, heads),
-                     .gate_up = graph_rows(g, 2 * m->ffn_width)};
+                     .inner = graph_rows(g, f->gated ? 2 * m->ffn_width : m->ffn_width)};
     r.q = graph_heads(g, graph_slice(g, r.qkv, 2, 0, heads), m->n_head, m->head_dim);
     r.k = graph_heads(g, graph_slice(g, r.qkv, 2, heads, kv), m->n_kv_head, m->head_dim);
     r.v = graph_heads(g, graph_slice(g, r.qkv, 2, heads + kv, kv), m->n_kv_head, m->head_dim);
     r.contexth = graph_heads(g, r.context, m->n_head, m->head_dim);
-    r.gate = graph_slice(g, r.gate_up, 2, 0, m->ffn_width);
-    r.up = graph_slice(g, r.gate_up, 2, m->ffn_width, m->ffn_width);
+    r.gate = graph_slice(g, r.inner, 2, 0, m->ffn_width);
+    r.up = f->gated ? graph_slice(g, r.inner, 2, m->ffn_width, m->ffn_width) : NULL;
     return r;
 }
 
-static void add_block(struct program *p, const struct llama *m, uint32_t i, const struct rows *r,
+/* Adds the product, or its norm, to x. */
+static void join(struct graph *g, const struct decoder *m, const struct rows *r,
+                 struct vka_tensor *input, const struct affine *by, const struct affine *after)
+{
+    add_linear(g, input, by, !r->added, r->added ? r->added : r->x);
+    if (!r->added)
+        return;
+    norm(g, m, r->added, after, r->added);
+    if (g->status == VKA_OK)
+        g->status = vka_plan_add_binary(g->plan, VKA_INFO(vka_binary_op, .kind = VKA_ADD, .a = r->x,
+                                                          .b = r->added, .output = r->x));
+}
+
+/* Whether block i sees all keys, not those of a window alone. */
+static bool sees_all(const struct decoder *m, uint32_t i)
+{
+    return !m->window || (m->full_every && (i + 1) % m->full_every == 0);
+}
+
+static void attend(struct program *p, const struct decoder *m, uint32_t i, const struct rows *r,
+                   struct vka_cache *cache)
+{
+    const bool all = sees_all(m, i), local = !all && m->local_base > 0;
+    const struct decoder_block *w = &m->blocks[i];
+    const struct vka_rope rope = {.dim = m->rope_dim,
+                                  .base = local            ? m->local_base
+                                          : m->frequencies ? 0
+                                                           : m->rope_base,
+                                  .frequencies = local ? NULL : m->frequencies,
+                                  .interleaved = m->family->interleaved};
+    const struct vka_attention_op op = {
+        .struct_size = sizeof op,
+        .q = r->q,
+        .k = r->k,
+        .v = r->v,
+        .output = r->contexth,
+        .cache = cache,
+        .cache_layer = i,
+        .n_append = p->n_append,
+        .options = {.causal = true,
+                    .window = !all,
+                    .window_left = all ? 0 : (int32_t)m->window - 1,
+                    .window_right = all ? 0 : -1,
+                    .scale = m->scale,
+                    .softcap = m->softcap,
+                    .alibi = m->alibi,
+                    .q_norm = w->q_norm.weight,
+                    .k_norm = w->k_norm.weight,
+                    .norm_epsilon = w->q_norm.weight ? m->epsilon : 0,
+                    .rope = rope}};
+    if (p->graph.status == VKA_OK)
+        p->graph.status = vka_plan_add_attention(p->graph.plan, &op);
+}
+
+static void add_block(struct program *p, const struct decoder *m, uint32_t i, const struct rows *r,
                       struct vka_cache *cache)
 {
     struct graph *g = &p->graph;
-    const struct llama_block *w = &m->blocks[i];
-    norm(g, m, r->x, w->attn_norm, r->normed);
-    linears(g, r->normed, w->qkv, 3, r->qkv);
+    const struct decoder_block *w = &m->blocks[i];
+    norm(g, m, r->x, &w->attn_norm, r->normed);
+    linears(g, r->normed, w->qkv, DECODER_MOST_PARTS, r->qkv);
+    attend(p, m, i, r, cache);
+    join(g, m, r, r->context, &w->o, &w->attn_after);
+    norm(g, m, r->x, &w->ffn_norm, r->normed);
+    linears(g, r->normed, w->gate_up, 2, r->inner);
     if (g->status == VKA_OK)
-        g->status = vka_plan_add_attention(
+        g->status = vka_plan_add_activation(
             g->plan,
-            VKA_INFO(vka_attention_op, .q = r->q, .k = r->k, .v = r->v, .output = r->contexth,
-                     .cache = cache, .cache_layer = i, .n_append = p->n_append,
-                     .options.causal = true,
-                     .options.rope = {
-                         .dim = m->head_dim, .base = m->rope_base, .interleaved = m->interleaved}));
-    residual(g, r->context, w->o, r->x);
-    norm(g, m, r->x, w->ffn_norm, r->normed);
-    linears(g, r->normed, w->gate_up, 2, r->gate_up);
+            VKA_INFO(vka_activation_op, .kind = m->family->activation, .input = r->gate,
+                     .multiplier = m->family->squared ? r->gate : r->up, .output = r->gate));
+    join(g, m, r, r->gate, &w->down, &w->ffn_after);
+}
+
+/* The embeddings of the ids. */
+static void add_begin(struct program *p, const struct decoder *m, const struct rows *r)
+{
+    struct graph *g = &p->graph;
+    const float scale = m->family->root_scaled ? (float)sqrt(m->width) : 0;
     if (g->status == VKA_OK)
-        g->status = vka_plan_add_activation(g->plan, VKA_INFO(vka_activation_op, .kind = VKA_SILU,
-                                                              .input = r->gate, .multiplier = r->up,
-                                                              .output = r->gate));
-    residual(g, r->gate, w->down, r->x);
+        g->status =
+            vka_plan_add_gather(g->plan, VKA_INFO(vka_gather_op, .table = m->embedding,
+                                                  .ids = p->ids, .scale = scale, .output = r->x));
+    if (m->family->embed_norm)
+        norm(g, m, r->x, &m->embed_norm, r->x);
 }
 
 /* The logits of the last row that counts, and one of them that is taken. */
-static void add_end(struct program *p, const struct llama *m, const struct rows *r,
+static void add_end(struct program *p, const struct decoder *m, const struct rows *r,
                     const struct sampling *sampling, struct vka_tensor *next)
 {
     struct graph *g = &p->graph;
     struct vka_tensor *row = graph_make(g, VKA_F32, 2, (const uint32_t[]){1, m->width});
     struct vka_tensor *logits = graph_make(g, VKA_F32, 2, (const uint32_t[]){1, m->n_token});
-    norm(g, m, r->x, m->norm, r->normed);
+    norm(g, m, r->x, &m->norm, r->normed);
     struct vka_tensor *table =
         graph_reshape(g, r->normed, 2, (const uint32_t[]){g->rows, m->width});
     graph_gather(g, table, p->last, row);
-    linear(g, row, m->head, logits);
+    add_linear(g, row, &(const struct affine){m->head, NULL}, false, logits);
+    if (m->cap && g->status == VKA_OK)
+        g->status = vka_plan_add_activation(g->plan, VKA_INFO(vka_activation_op, .kind = VKA_TANH,
+                                                              .input = logits, .multiplier = m->cap,
+                                                              .output = logits));
     if (g->status == VKA_OK)
         g->status =
             vka_plan_add_sample(g->plan, VKA_INFO(vka_sample_op, .logits = logits, .output = next,
@@ -118,7 +175,7 @@ static void add_end(struct program *p, const struct llama *m, const struct rows 
                                                   .seed = sampling->seed, .step = sampling->step));
 }
 
-enum vka_status program_create(struct vka_device *device, const struct llama *m,
+enum vka_status program_create(struct vka_device *device, const struct decoder *m,
                                struct vka_cache *cache, const struct sampling *sampling,
                                struct vka_tensor *next, uint32_t rows, uint64_t budget,
                                struct program *p)
@@ -136,7 +193,7 @@ enum vka_status program_create(struct vka_device *device, const struct llama *m,
     if (g->status == VKA_OK)
         g->status = vka_tensor_write(p->last, (const int32_t[]){0}, 4);
     const struct rows r = make_rows(g, m);
-    graph_gather(g, m->embedding, p->ids, r.x);
+    add_begin(p, m, &r);
     for (uint32_t i = 0; i < m->n_block; i++)
         add_block(p, m, i, &r, cache);
     add_end(p, m, &r, sampling, next);

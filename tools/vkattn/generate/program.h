@@ -1,8 +1,8 @@
-/* A recorded pass through a Llama: token ids in, the next id out. SPDX-License-Identifier: MIT */
+/* A recorded pass through a decoder: token ids in, the next id out. SPDX-License-Identifier: MIT */
 #ifndef GENERATE_PROGRAM_H
 #define GENERATE_PROGRAM_H
 
-#include "llama.h"
+#include "decoder.h"
 
 #include "common/graph.h"
 
@@ -24,7 +24,7 @@ struct sampling {
 /* next: I32 [1], receives the id that is taken. rows 1: reads `next` instead of ids of its
  * own, so that a step needs nothing from the host. budget as vka_plan_info.submit_budget.
  * program_free accepts what a failure left. */
-enum vka_status program_create(struct vka_device *device, const struct llama *llama,
+enum vka_status program_create(struct vka_device *device, const struct decoder *decoder,
                                struct vka_cache *cache, const struct sampling *sampling,
                                struct vka_tensor *next, uint32_t rows, uint64_t budget,
                                struct program *program);

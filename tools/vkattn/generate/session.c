@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum vka_status session_create(struct vka_device *device, const struct llama *m,
+enum vka_status session_create(struct vka_device *device, const struct decoder *m,
                                const struct session_info *info, struct session *s)
 {
     *s = (struct session){.info = *info};

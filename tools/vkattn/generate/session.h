@@ -1,4 +1,4 @@
-/* A Llama, its cache and its two recorded plans: one takes the prompt in chunks, the other a token a
+/* A decoder, its cache and its two recorded plans: one takes the prompt in chunks, the other a token a
  * run and needs nothing from the host. SPDX-License-Identifier: MIT */
 #ifndef GENERATE_SESSION_H
 #define GENERATE_SESSION_H
@@ -24,7 +24,7 @@ struct session {
 };
 
 /* Records the plans. session_free accepts what a failure left. */
-enum vka_status session_create(struct vka_device *device, const struct llama *llama,
+enum vka_status session_create(struct vka_device *device, const struct decoder *decoder,
                                const struct session_info *info, struct session *session);
 void session_free(struct session *session);
 

@@ -236,7 +236,7 @@ const struct manual_command manual_commands[] = {
      "in "
      "the user's cache folder.",
      0, true, tune_options, NULL},
-    {"generate", "MODEL.gguf [TEXT]", "continues a prompt by a Llama",
+    {"generate", "MODEL.gguf [TEXT]", "continues a prompt by a language model",
      "Prints the text that follows, up to its end, or after --ids the ids of the tokens. The "
      "weights stay "
      "as they are in the file. Its tokenizer has to be byte-level BPE or SentencePiece.",

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Writes tools/vkattn/generate/families.def, the rows of python/vkattn/models/_gguf_rows.py that
+`vkattn generate` knows, for C; test_families.py says whether it is as they are.
+
+    VKATTN_LIBRARY=build/libvkattn.so.0 PYTHONPATH=python tools/dev/families.py
+
+SPDX-License-Identifier: MIT
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vkattn.models import _base_row, _gguf_rows
+from vkattn.models._table import Key, Row
+
+TABLE = Path(__file__).resolve().parents[2] / "tools" / "vkattn" / "generate" / "families.def"
+HEAD = """\
+/* FAMILY(name, switches): how decoders of a GGUF file compute, by general.architecture. Made by
+ * tools/dev/families.py of python/vkattn/models/_gguf_rows.py. */
+"""
+# What a decoder of C is without it.
+_PLAIN = {"head_norm": ("", "rms"), "norm_rotated": (False,), "parallel": (False,)}
+_ACTIVATIONS = {"silu": "SILU", "gelu_tanh": "GELU_TANH", "gelu": "GELU", "relu2": "RELU"}
+
+
+def _number(row: Row, name: str, least: str) -> list[str]:
+    """A number of the row, or a key of the file with what stands for a missing one."""
+    value = row[name]
+    if isinstance(value, Key):
+        default = least if value.default is None else f"{value.default:g}"
+        return [f'.{name} = {{"{value.name}", {default}}}']
+    return [f".{name} = {{NULL, {value:g}}}"] if value else []
+
+
+def _switches(row: Row) -> list[str] | None:
+    """Initialisers of struct family; None where C does not know what the row says."""
+    if any(row[name] not in allowed for name, allowed in _PLAIN.items()):
+        return None
+    if row["positions"] not in ("rope", "alibi"):
+        return None
+    names = row["names"]
+    said: dict[str, Any] = {
+        "interleaved": row["interleaved"] is True,
+        "layer_norm": row["norm"] == "layer",
+        "embed_norm": "embed_norm" in names,
+        "norms_after": "attn_after" in names,
+        "head_norms": row["head_norm"] == "rms",
+        "alibi": row["positions"] == "alibi",
+        "fused_qkv": "qkv" in names,
+        "fused_gate": "gate_up" in names,
+        "gated": "gate" in names or "gate_up" in names,
+        "squared": row["activation"] == "relu2",
+        "root_scaled": row["embed_scale"] is _base_row.root_width,
+        "gemma_scale": row["scale"] is _gguf_rows._gemma_scale,
+        "four_widths": isinstance(row["ffn_width"], Key)
+        and row["ffn_width"].default is _base_row.four_widths,
+    }
+    made = [f".{name} = true" for name, is_so in said.items() if is_so]
+    made.append(f".activation = VKA_{_ACTIVATIONS[row['activation']]}")
+    for name in ("window", "full_every", "softcap", "logit_softcap", "local_theta"):
+        made += _number(row, name, "0")
+    made += [f'.unless = "{name}"' for name, values in row["only"].items() if values == (False,)]
+    made += [f'.inert = "{name}"' for name in row["inert"] if name != "context_length"]
+    return made
+
+
+def table() -> str:
+    """The text of families.def."""
+    lines = [HEAD]
+    for name, row in _gguf_rows.ARCHITECTURES.items():
+        switches = _switches(row)
+        if switches is not None:
+            lines.append(f"FAMILY({name}, {', '.join(switches)})\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(), encoding="utf-8")
