@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import test_families
 import test_models_gguf as gguf
+import test_models_gguf_encoders as encoders
 
 import vkattn
 import vkattn.models
@@ -114,15 +115,61 @@ def test_text(device, tmp_path):
     assert command("generate", *common, "the the cat", "--tokens", 20) == text + "\n"
 
 
+def test_embed(device, tmp_path):
+    """Texts have the vectors of their ids: of a GGUF file, and of a folder with vocab.txt."""
+    config, tensors = tiny.BERT, tiny.matrices(np.random.default_rng(7), tiny.bert_shapes(tiny.BERT))
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, "the", "cat", "!"]
+    goes_on = [*letters, "ing"]
+    rest = [f"w{i}" for i in range(tiny.TOKENS - len(words) - len(goes_on))]
+    folder = tiny.write_folder(tmp_path / "folder", config, tensors)
+    lines = [*words, *(f"##{x}" for x in goes_on), *rest]
+    (folder / "vocab.txt").write_text("\n".join(lines) + "\n")
+    begins = [x if x.startswith("[") else f"\u2581{x}" for x in words]
+    keys = encoders.keys_of("bert", "bert") | {"tokenizer.ggml.model": "bert"}
+    listed = [*begins, *goes_on, *(f"\u2581{x}" for x in rest)]
+    keys["tokenizer.ggml.tokens"] = gguf.texts("tokenizer.ggml.tokens", listed)
+    kinds = struct.pack(f"<IQ{len(listed)}i", 5, len(listed), *[3] * 5, *[1] * (len(listed) - 5))
+    keys["tokenizer.ggml.token_type"] = gguf.key("tokenizer.ggml.token_type", 9, kinds)
+    file = tmp_path / "bert.gguf"
+    encoders.write(file, encoders.renamed("bert", tensors), keys)
+    ids = [[2, lines.index("the"), lines.index("cat"), lines.index("##s"), lines.index("!"), 3]]
+    ids.append([2, lines.index("s"), *(lines.index(x) for x in ("##ing", "##ing")), 1, 3])
+    texts = ["The c\u00e0ts!", "singing \u4e00"]
+    common = ["--device", device.info.index, "--timeout", 3600]
+    given = "/".join(",".join(map(str, x)) for x in ids)
+    want = command("embed", folder, "--ids", given, *common)
+    assert len(want.splitlines()) == 2
+    assert command("tokens", file, *texts).splitlines() == [" ".join(map(str, x)) for x in ids]
+    for model in (folder, file):
+        assert command("embed", model, *texts, *common) == want
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    said = command("embed", folder, *texts, *common, code=2)
+    assert "a text has 6 tokens, more than max_seq_length 5" in said
+    for name, content, said in (
+        ("config_sentence_transformers.json", '{"default_prompt_name": "x"}', "default_prompt_name"),
+        ("tokenizer_config.json", '{"do_lower_case": true, "strip_accents": false}', "strip_acc"),
+        ("tokenizer_config.json", '{"tokenize_chinese_chars": false}', "tokenize_chinese_chars"),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json: expected an object"),
+        ("vocab.txt", "[UNK]\n[CLS]\na\n", "expected [UNK], [CLS] and [SEP] among the tokens"),
+        ("vocab.txt", "[UNK]\n[UNK]\n", "line 2: the token occurs twice"),
+    ):
+        (folder / name).write_text(content)
+        assert said in command("embed", folder, "a", *common, code=2)
+        if name != "vocab.txt":
+            (folder / name).unlink()
+
+
 def test_refused(path):
     for words, said in (
         (["generate"], "vkattn generate: expected a GGUF file and a text, or --ids, got 0 words"),
         (["generate", path], "vkattn generate: expected a GGUF file and a text, or --ids, got 1"),
         (["generate", path, "x", "--ids", "1"], "a GGUF file alone, as --ids are given, got 2"),
-        (["generate", path, "x"], "tokenizer.ggml.model: expected gpt2 or llama; give --ids"),
+        (["generate", path, "x"], "tokenizer.ggml.model: expected gpt2, llama, bert or t5; give"),
         (["generate", path, "--ids", "1,x"], "numbers with commas between, got '1,x'"),
         (["generate", path, "--ids", tiny.LLAMA["vocab_size"]], "is not below"),
-        (["embed", path, path, "--ids", "1"], "expected one folder or GGUF file, got 2"),
+        (["embed", path, path, "--ids", "1"], "a folder or GGUF file alone, as --ids are given, got 2"),
+        (["embed", path], "expected a folder or GGUF file and texts, or --ids, got 1"),
         (["embed", path, "--ids", "1"], 'general.architecture: is not "bert"'),
         (["embed", path, "--ids", "1", "--output", path], "--output"),
     ):

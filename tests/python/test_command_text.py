@@ -14,8 +14,8 @@ from test_command import command, pytestmark  # noqa: F401
 import vkattn
 from vkattn.models._text import Text
 
-STORED = [x for x in texts.STORED if x["keys"].get("pre") == "llama-bpe"]
-STORED.append(next(x for x in texts.STORED if x["keys"]["model"] == "llama"))
+STORED = [x for x in texts.STORED if x["keys"].get("pre", "llama-bpe") == "llama-bpe"]
+assert {x["keys"]["model"] for x in STORED} == {"gpt2", "llama", "bert", "t5"}
 
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "dev" / "unicode_table.py"
@@ -79,10 +79,146 @@ def test_pieces(tmp_path, change):
         assert found == judge.encode(line), line
 
 
+# ---- WordPiece ----------------------------------------------------------------------------------
+
+WORDS = [
+    *("Caf\u00e9 na\u00efve \u00c5ngstr\u00f6m", "e\u0301\u0327x \u01c5 \u1e9e \u0130I", "\u4e2d\u6587\uf900a"),
+    *("\ud55c\uae00 \uac00\uac01", "a\u200bb\u00adc\x01d\x85e\u2028f", "\u037e\u00bf\u3001x$+<=>`|~^", "x" * 101),
+    *("[CLS] a [SEP]b", "\u0958\u09cb\U0001d160", "\ufffd\ue000z", "a\u302eb \u1d15e", "\u03a3\u03a3 \u2126 \u212b"),
+]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_words(tmp_path, lowercase):
+    tokenizers = pytest.importorskip("tokenizers", reason=texts.REASON)
+    rng = np.random.default_rng(3)
+    corpus, lines = made.lines(rng, 400), [*made.lines(rng, 200), *EDGES, *WORDS]
+    _, keys = made.trained_wordpiece(tokenizers, lowercase, corpus + WORDS, 1200)
+    keys = keys if lowercase else {**keys, "normalizer.lowercase": False}
+    path = made.write(tmp_path / "x.gguf", keys)
+    judge = Text(vkattn.GGUF(path))
+    for line, found in zip(lines, tokens(path, lines)):
+        assert found == judge.encode(line), ascii(line)
+
+
+def test_every_letter(tmp_path):
+    """Small letters and letters without accents, of all code points, as Python has them."""
+    points = [c for c in range(0x80, 0x30000) if unicodedata.category(chr(c))[0] in "LMN"]
+    points = [c for c in points if not made_of_several(c)]
+    folded = {c: "".join(map(small, bare(chr(c)))) for c in points}
+    known = sorted({x for text in folded.values() for x in text})
+    words = ["[UNK]", "[CLS]", "[SEP]", *(f"\u2581{x}" for x in known), *known]
+    kinds = [3, 3, 3] + [1] * (len(words) - 3)
+    keys = {"model": "bert", "tokens": words, "token_type": kinds, "normalizer.lowercase": True}
+    path = made.write(tmp_path / "x.gguf", keys)
+    ids = {word: i for i, word in enumerate(words)}
+    lines = [" ".join(map(chr, points[i : i + 3000])) for i in range(0, len(points), 3000)]
+    for i, found in enumerate(tokens(path, lines)):
+        want = []
+        for c in points[3000 * i : 3000 * (i + 1)]:
+            want += [ids[x if k else f"\u2581{x}"] for k, x in enumerate(folded[c])]
+        assert found == [1, *want, 2]
+    assert len(points) > 100000
+
+
+def small(letter):
+    return letter.lower() if len(letter.lower()) == 1 else letter
+
+
+def bare(letter):
+    return [x for x in unicodedata.normalize("NFD", letter) if unicodedata.category(x) != "Mn"]
+
+
+def made_of_several(c):
+    """Whether what is left of a letter has marks whose order another letter may change."""
+    return any(unicodedata.combining(x) for x in bare(chr(c)))
+
+
+def test_marks_that_have_an_order(tmp_path):
+    path = made.write(tmp_path / "x.gguf", texts.OF_MODEL["bert"])
+    said = command("tokens", path, "a\u302e\u302f", code=2)
+    assert "U+302F behind another mark" in said and "give --ids" in said
+
+
+# ---- Unigram ------------------------------------------------------------------------------------
+
+
+def table(pairs):
+    """SentencePiece's table: a double array over bytes, each state in a row of 256 of its own."""
+    units, text, rows = [0] * 512, b"", 1
+    units[0] = 256 << 10  # of the first row
+
+    def place(row, byte):
+        return row * 256 ^ byte
+
+    states = {b"": 1}
+    for source, target in sorted(pairs.items()):
+        for n in range(1, len(source) + 1):
+            begin = source[:n]
+            if begin in states:
+                continue
+            rows += 1
+            units += [0] * 256
+            states[begin] = rows
+            here = place(states[begin[:-1]], begin[-1])
+            units[here] = (place(states[begin[:-1]], begin[-1]) ^ rows * 256) << 10 | begin[-1]
+        units[place(states[source[:-1]], source[-1])] |= 0x100
+        units[states[source] * 256] = 0x80000000 | len(text)
+        text += target + b"\0"
+    return np.array([4 * len(units), *units], "<u4").tobytes() + text
+
+
+def test_unigram(tmp_path):
+    """Scores, the table, spaces and bytes, by hand."""
+    tokens_of = ["<unk>", "</s>", "\u2581", "a", "b", "ab", "\u2581ab", "fi", "c", "\u2581a", "bc"]
+    scores = [0.0, 0.0, -2.0, -3.0, -3.0, -4.0, -5.5, -1.0, -2.5, -4.5, -3.25]
+    keys = {"model": "t5", "tokens": tokens_of, "scores": scores, "unknown_token_id": 0}
+    keys |= {"token_type": [2, 3] + [1] * 9, "eos_token_id": 1, "remove_extra_whitespaces": True}
+    ligature = {"\ufb01".encode(): b"fi", "\u3000".encode(): b" ", b"b\xcc\x81": b"c", b"\t": b""}
+    keys["precompiled_charsmap"] = table(ligature)
+    path = made.write(tmp_path / "x.gguf", keys)
+    for line, words in (
+        ("ab", ["\u2581ab"]),
+        ("  ab\u3000 abc ", ["\u2581ab", "\u2581a", "bc"]),
+        ("\ufb01b\u0301b", ["\u2581", "fi", "c", "b"]),
+        ("axya", ["\u2581a", "<unk>", "a"]),
+        ("a\tb", ["\u2581ab"]),
+        (" \u3000", []),
+    ):
+        assert tokens(path, [line])[0] == [*map(tokens_of.index, words), 1], ascii(line)
+    plain = {**keys, "remove_extra_whitespaces": False, "add_space_prefix": False}
+    plain |= {"tokens": [*tokens_of, "<0x78>", "<0x79>"], "scores": [*scores, 0.0, 0.0]}
+    plain |= {"token_type": [*keys["token_type"], 6, 6], "add_eos_token": False}
+    path = made.write(tmp_path / "x.gguf", plain)
+    assert tokens(path, ["  axy"]) == [[2, 9, 11, 12]]
+    for change, said in (
+        ({"precompiled_charsmap": b"\xff" * 9}, "precompiled_charsmap: expected the table"),
+        ({"scores": scores[1:]}, "scores: expected a number for each token"),
+        ({"unknown_token_id": 99, "tokens": ["x", *tokens_of[1:]]}, "unknown_token_id: expected"),
+    ):
+        path = made.write(tmp_path / "x.gguf", {**keys, **change})
+        assert said in command("tokens", path, "a", code=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"add_dummy_prefix": False, "byte_fallback": True}])
+def test_unigram_beside_sentencepiece(tmp_path, options):
+    pytest.importorskip("google.protobuf", reason=texts.PROTO)
+    sentencepiece = pytest.importorskip("sentencepiece", reason=texts.PIECES)
+    rng = np.random.default_rng(4)
+    corpus, lines = made.lines(rng, 600), [*made.lines(rng, 400), *WORDS]
+    corpus = [x.replace("\n", "") for x in corpus]
+    judge, keys = made.trained_sentencepiece(sentencepiece, "unigram", corpus, 2000, **options)
+    keys["add_eos_token"] = False
+    assert len(keys["precompiled_charsmap"]) > 100000
+    path = made.write(tmp_path / "x.gguf", keys)
+    for line, found in zip(lines, tokens(path, lines)):
+        assert found == judge.encode(line), ascii(line)
+
+
 def test_refused(tmp_path):
     keys = STORED[0]["keys"]
     for change, said in (
-        ({"model": "bert"}, "tokenizer.ggml.model: expected gpt2 or llama; give --ids"),
+        ({"model": "rwkv"}, "tokenizer.ggml.model: expected gpt2, llama, bert or t5; give --ids"),
         ({"pre": "viking"}, "tokenizer.ggml.pre: expected gpt-2"),
         ({"tokens": ["a", "a"]}, "tokenizer.ggml.tokens: a token occurs twice"),
         ({"merges": ["a b c"]}, "merges: one is no pair"),

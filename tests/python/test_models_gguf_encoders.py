@@ -113,7 +113,9 @@ def write(path, tensors, keys, kind=0):
         entries.append(tensor(name, array.shape, blocks, len(data)))
         data += quantised(array)[0] if blocks else array.astype("<f4").tobytes()
     given = [
-        key(name, BOOL, bytes([x])) if isinstance(x, bool) else number(name, x)
+        key(name, BOOL, bytes([x]))
+        if isinstance(x, bool)
+        else (x if isinstance(x, bytes) else number(name, x))
         for name, x in keys.items()
     ]
     path.write_bytes(build(entries, given, data))

@@ -135,7 +135,7 @@ complete -c vkattn -n '__fish_seen_subcommand_from generate' -l temperature -x -
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -l seed -x -d 'The seed of what is drawn, 0 if not given'
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -l kv -x -a 'f32 f16 q8_0 q4_0' -d 'The type of the cached keys and values, f32 if not given'
 complete -c vkattn -n '__fish_seen_subcommand_from generate' -F
-complete -c vkattn -n '__fish_seen_subcommand_from embed' -l ids -x -d 'The ids of the tokens of each text, those that begin and end it included'
+complete -c vkattn -n '__fish_seen_subcommand_from embed' -l ids -x -d 'The ids of the tokens of each text, those that begin and end it included, in place of texts'
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -l pooling -x -a 'file mean first' -d 'Whether the vector is the mean of the last rows, or the first of them'
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -l plain -d 'Leaves the length of the vectors as it is'
 complete -c vkattn -n '__fish_seen_subcommand_from embed' -l output -r -F -d 'Receives [texts][width], instead of standard output'

@@ -208,7 +208,7 @@ _vkattn() {
         _arguments $device $options '*: :_files -g "*.gguf"' ;;
     'embed')
         options=(
-        '--ids[The ids of the tokens of each text, those that begin and end it included]:ids: '
+        '--ids[The ids of the tokens of each text, those that begin and end it included, in place of texts]:ids: '
         '--pooling[Whether the vector is the mean of the last rows, or the first of them]:pooling:(file mean first)'
         '--plain[Leaves the length of the vectors as it is]'
         '--output[Receives \[texts\]\[width\], instead of standard output]:output:_files -g "*.npy"'

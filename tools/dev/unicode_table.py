@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tools/vkattn/text/unicode.inc by Python's unicodedata: ranges of letters, of numbers, and of code
-points that NFC may change, which a text is refused for where its tokenizer wants NFC.
+"""Writes tools/vkattn/text/unicode.inc by Python's unicodedata: ranges of letters, of numbers, of marks, of
+punctuation, of control characters, of marks that have an order and a width, and of code points that NFC may
+change, which a text is refused for where its tokenizer wants NFC. And tools/vkattn/text/folds.inc: small
+letters, and what letters are without their accents.
 
     tools/dev/unicode_table.py > tools/vkattn/text/unicode.inc
+    tools/dev/unicode_table.py folds > tools/vkattn/text/folds.inc
 
 SPDX-License-Identifier: MIT
 """
 
+import sys
 import unicodedata
 
 LAST = 0x10FFFF
@@ -35,22 +39,71 @@ def ranges(fits):
     return found
 
 
-def main():
+def category(c):
+    return unicodedata.category(chr(c))
+
+
+def classes():
     seconds = second_letters()
-    classes = {
-        "LETTER": lambda c: unicodedata.category(chr(c))[0] == "L",
-        "NUMBER": lambda c: unicodedata.category(chr(c))[0] == "N",
+    return {
+        "LETTER": lambda c: category(c)[0] == "L",
+        "NUMBER": lambda c: category(c)[0] == "N",
+        "PUNCTUATION": lambda c: category(c)[0] == "P",
+        "MARK": lambda c: category(c) == "Mn",
+        "ORDERED": lambda c: category(c) != "Mn" and unicodedata.combining(chr(c)) != 0,
+        "CONTROL": lambda c: category(c) in ("Cc", "Cf", "Co"),
         "UNSTABLE": lambda c: c in seconds
         or unicodedata.combining(chr(c)) != 0
         or unicodedata.normalize("NFC", chr(c)) != chr(c),
     }
+
+
+def stripped(c):
+    """The canonical decomposition without marks that take no room of their own."""
+    return [ord(x) for x in unicodedata.normalize("NFD", chr(c)) if category(ord(x)) != "Mn"]
+
+
+def small_letters():
+    """(first, last, step, difference): capital letters whose small ones are as far behind them."""
+    pairs = [(c, ord(chr(c).lower()) - c) for c in range(LAST + 1) if len(chr(c).lower()) == 1]
+    pairs, found = [(c, to) for c, to in pairs if to], []
+    for c, to in pairs:
+        if found and found[-1][3] == to:
+            first, last, step, _ = found[-1]
+            if c - last in ((1, 2) if first == last else (step,)):
+                found[-1] = (first, c, c - last, to)
+                continue
+        found.append((c, c, 1, to))
+    return found
+
+
+def without_accents():
+    """(c, a, b, d): Hangul is computed, and marks vanish."""
+    hangul = range(0xAC00, 0xD7A4)
+    for c in range(LAST + 1):
+        letters = [] if c in hangul else stripped(c)
+        if letters and letters != [c]:
+            yield c, *letters, *[0] * (3 - len(letters))
+
+
+def show(name, items, each):
+    print(f"#ifdef {name}")
+    for i in range(0, len(items), each):
+        print(" ".join(items[i : i + each]))
+    print("#endif")
+
+
+def main():
     print(f"/* Classes of Unicode {unicodedata.unidata_version}, made by tools/dev/unicode_table.py. */")
-    for name, fits in classes.items():
-        items = [f"R(0x{a:x}, 0x{b:x})" for a, b in ranges(fits)]
-        print(f"#ifdef {name}")
-        for i in range(0, len(items), 5):
-            print(" ".join(items[i : i + 5]))
-        print("#endif")
+    if sys.argv[1:] != ["folds"]:
+        for name, fits in classes().items():
+            show(name, [f"R(0x{a:x}, 0x{b:x})" for a, b in ranges(fits)], 5)
+        return
+    rows = list(without_accents())
+    show("SMALL", [f"S(0x{a:x},0x{b:x},{n},{d})" for a, b, n, d in small_letters()], 4)
+    show("SINGLE", [f"P(0x{c:x},0x{a:x})" for c, a, b, _ in rows if not b], 5)
+    several = [f"P(0x{c:x},0x{a:x},0x{b:x},0x{d:x})" for c, a, b, d in rows if b]
+    show("SEVERAL", several, 3)
 
 
 if __name__ == "__main__":

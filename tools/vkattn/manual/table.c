@@ -195,7 +195,8 @@ static const struct manual_option generate_options[] = {
 
 static const struct manual_option embed_options[] = {
     {"ids", "ID,.../ID,...",
-     "The ids of the tokens of each text, those that begin and end it included.", 0, true},
+     "The ids of the tokens of each text, those that begin and end it included, in place of texts.",
+     0, false},
     {"pooling", "file|mean|first",
      "Whether the vector is the mean of the last rows, or the first of them. Else as a GGUF file "
      "or "
@@ -241,14 +242,15 @@ const struct manual_command manual_commands[] = {
      "weights stay "
      "as they are in the file. Its tokenizer has to be byte-level BPE or SentencePiece.",
      MANUAL_MODEL, true, generate_options, NULL},
-    {"embed", "MODEL", "makes vectors of texts by a BERT",
+    {"embed", "MODEL [TEXT...]", "makes vectors of texts by a BERT",
      "MODEL is a folder with config.json and model.safetensors, or a GGUF file, whose weights stay "
      "as "
-     "they are. Prints a line of numbers for each text.",
+     "they are. Prints a line of numbers for each text. The folder's vocab.txt or the file's "
+     "vocabulary has to be WordPiece for texts.",
      MANUAL_MODEL, true, embed_options, NULL},
     {"tokens", "MODEL.gguf TEXT...", "prints the ids of the tokens of texts",
-     "A line for each text. The tokenizer has to be byte-level BPE or SentencePiece.", MANUAL_MODEL,
-     false, none, NULL},
+     "A line for each text. The tokenizer has to be byte-level BPE, SentencePiece or WordPiece.",
+     MANUAL_MODEL, false, none, NULL},
     {"version", "", "prints the version", "", 0, false, none, NULL},
     {"help", "[COMMAND | man | bash | zsh | fish]", "explains a command",
      "Without a word it lists the commands. man prints the manual page, bash, zsh and fish the "

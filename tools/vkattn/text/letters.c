@@ -1,4 +1,4 @@
-/* Code points. SPDX-License-Identifier: MIT */
+/* Code points: UTF-8, classes, words. SPDX-License-Identifier: MIT */
 #include "letters.h"
 
 struct range {
@@ -21,6 +21,26 @@ static const struct range unstable_ranges[] = {
 #include "unicode.inc"
 };
 #undef UNSTABLE
+#define PUNCTUATION
+static const struct range punctuation_ranges[] = {
+#include "unicode.inc"
+};
+#undef PUNCTUATION
+#define CONTROL
+static const struct range control_ranges[] = {
+#include "unicode.inc"
+};
+#undef CONTROL
+#define ORDERED
+static const struct range ordered_ranges[] = {
+#include "unicode.inc"
+};
+#undef ORDERED
+#define MARK
+static const struct range mark_ranges[] = {
+#include "unicode.inc"
+};
+#undef MARK
 
 #define COUNTOF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -50,6 +70,26 @@ bool letters_number(uint32_t c)
 bool letters_unstable(uint32_t c)
 {
     return within(unstable_ranges, COUNTOF(unstable_ranges), c);
+}
+
+bool letters_punctuation(uint32_t c)
+{
+    return within(punctuation_ranges, COUNTOF(punctuation_ranges), c);
+}
+
+bool letters_control(uint32_t c)
+{
+    return within(control_ranges, COUNTOF(control_ranges), c);
+}
+
+bool letters_ordered(uint32_t c)
+{
+    return within(ordered_ranges, COUNTOF(ordered_ranges), c);
+}
+
+bool letters_mark(uint32_t c)
+{
+    return within(mark_ranges, COUNTOF(mark_ranges), c);
 }
 
 bool letters_space(uint32_t c)

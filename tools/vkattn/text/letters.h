@@ -17,6 +17,18 @@ bool letters_letter(uint32_t c);
 bool letters_number(uint32_t c);
 /* Whether a text with this code point may have another normal form C. */
 bool letters_unstable(uint32_t c);
+/* A mark that takes no room of its own, such as an accent. */
+bool letters_mark(uint32_t c);
+bool letters_punctuation(uint32_t c);
+/* Control, format and private characters. */
+bool letters_control(uint32_t c);
+/* Marks that a canonical decomposition may put behind later ones, and letters_stripped keeps. */
+bool letters_ordered(uint32_t c);
+
+uint32_t letters_small(uint32_t c);
+/* Writes the canonical decomposition without marks that take no room of their own, such as accents,
+ * and returns how many letters that is. */
+size_t letters_stripped(uint32_t c, uint32_t to[3]);
 
 enum letters_split {
     SPLIT_GPT2,   /* gpt-2, phi-2 */

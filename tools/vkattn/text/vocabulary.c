@@ -63,30 +63,67 @@ static enum vka_status read_types(const struct vka_gguf *file, const char *path,
     return VKA_OK;
 }
 
+static bool make_tokens(struct vocabulary *v, size_t n)
+{
+    v->n_slot = room_for(n);
+    v->tokens = calloc(n, sizeof *v->tokens);
+    v->slots = malloc(v->n_slot * sizeof *v->slots);
+    if (v->slots)
+        memset(v->slots, 0xff, v->n_slot * sizeof *v->slots);
+    return v->tokens && v->slots;
+}
+
+/* False: it is there already. */
+static bool add_token(struct vocabulary *v, const char *text, size_t size)
+{
+    if (size > UINT32_MAX || vocabulary_find(v, text, size) >= 0)
+        return false;
+    uint32_t slot = hash_bytes(text, size);
+    while (v->slots[slot & (v->n_slot - 1)] >= 0)
+        slot++;
+    v->slots[slot & (v->n_slot - 1)] = (int32_t)v->n;
+    v->tokens[v->n++] = (struct token){text, (uint32_t)size, TOKEN_NORMAL};
+    return true;
+}
+
 enum vka_status vocabulary_read(const struct vka_gguf *file, const char *path, struct vocabulary *v,
                                 char *why)
 {
     const struct vka_gguf_value *list = vka_gguf_metadata(file, "tokenizer.ggml.tokens");
     if (!list || list->item != VKA_GGUF_STRING || !list->count || list->count > MOST_TOKENS)
         return refuse(path, "tokens: expected the texts of the tokens", VKA_INVALID, why);
-    v->n_slot = room_for(list->count);
-    v->tokens = calloc(list->count, sizeof *v->tokens);
-    v->slots = malloc(v->n_slot * sizeof *v->slots);
-    if (!v->tokens || !v->slots)
+    if (!make_tokens(v, list->count))
         return VKA_OUT_OF_HOST_MEMORY;
-    memset(v->slots, 0xff, v->n_slot * sizeof *v->slots);
     const char *text;
     size_t at = 0, size;
     while (v->n < list->count && vka_gguf_string(list, &at, &text, &size)) {
-        if (size > UINT32_MAX || vocabulary_find(v, text, size) >= 0)
+        if (!add_token(v, text, size))
             return refuse(path, "tokens: a token occurs twice", VKA_INVALID, why);
-        uint32_t slot = hash_bytes(text, size);
-        while (v->slots[slot & (v->n_slot - 1)] >= 0)
-            slot++;
-        v->slots[slot & (v->n_slot - 1)] = (int32_t)v->n;
-        v->tokens[v->n++] = (struct token){text, (uint32_t)size, TOKEN_NORMAL};
     }
     return read_types(file, path, v, why);
+}
+
+enum vka_status vocabulary_lines(const char *lines, size_t size, const char *path,
+                                 struct vocabulary *v, char *why)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < size; i++)
+        n += lines[i] == '\n';
+    if (n >= MOST_TOKENS || !make_tokens(v, n + 1))
+        return VKA_OUT_OF_HOST_MEMORY;
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(lines + at, '\n', size - at);
+        size_t length = end ? (size_t)(end - lines) - at : size - at;
+        size_t next = at + length + 1;
+        length -= length && lines[at + length - 1] == '\r';
+        if (!add_token(v, lines + at, length)) {
+            snprintf(why, VKA_IO_ERROR_SIZE, "%.400s: line %u: the token occurs twice", path,
+                     (unsigned)v->n + 1);
+            return VKA_INVALID;
+        }
+        at = next;
+    }
+    return VKA_OK;
 }
 
 void vocabulary_free(struct vocabulary *v)
