@@ -159,6 +159,13 @@ def _convert(view: np.ndarray, name: str, dtype: str, what: str) -> np.ndarray:
         return _narrow(view) if dtype == "bf16" else view.astype(STORED[dtype])
 
 
+def _cure(name: str) -> str:
+    """What to do with an array of a type that no tensor has."""
+    if name in ("float64", "float128", "longdouble"):
+        return "convert it by .astype(np.float32)"
+    return f"they are {', '.join(x for x in DTYPES if x in STORED)}, and blocks of weights"
+
+
 def host_array(
     array: Array, what: str, dtype: DType | None = None, *, empty: bool = False
 ) -> HostArray:
@@ -167,8 +174,7 @@ def host_array(
     view, name = any_array(array, what)
     if dtype is None:
         if name not in DTYPES:
-            known = ", ".join(DTYPES)
-            raise InvalidError(f"{what}: {name} is not an element type of tensors ({known})")
+            raise InvalidError(f"{what}: {name} is not an element type of tensors; {_cure(name)}")
         dtype = name
     else:
         dtype = check_dtype(dtype, what)

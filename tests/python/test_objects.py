@@ -22,8 +22,8 @@ def own_device():
 @pytest.mark.parametrize(
     "array, error, sentence",
     [
-        (ONE.astype(np.float64), vkattn.InvalidError, "q: float64 is not an element type"),
-        (ONE.astype(np.int64), vkattn.InvalidError, "q: int64 is not"),
+        (ONE.astype(np.float64), vkattn.InvalidError, "float64 is not .*; convert it by .astype"),
+        (ONE.astype(np.int64), vkattn.InvalidError, "q: int64 is not .*; they are f32, f16, bf16, i32, bool"),
         (ONE.astype(np.complex64), vkattn.InvalidError, "q: complex64 is not"),
         (ONE.astype(object), vkattn.InvalidError, "q: object is not"),
         (ONE.astype(np.int32), vkattn.InvalidError, "q: expected f32, f16, bf16, got i32"),
