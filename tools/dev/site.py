@@ -34,6 +34,14 @@ PAGES = {
     "Inside": ["architecture.md", "contributing.md", "changelog.md"],
 }
 COMMANDS = ["vkattn", "vkattn-mnist", "vkattn-mpi"]
+# Words with an underscore in them, with what is called or a member, and shapes, such as [batch][n_q].
+CODE = re.compile(
+    r"((?<!\w)[\w.>-]*[a-zA-Z]_[\w.>-]*\w(?:\([^()]*\))?(?!\w)"
+    r"|\w+::\w+(?:<\w+>)?"
+    r"|(?:\[[\w.]+(?: [*+/-] [\w.]+)*\]){2,})"
+)
+# A table without titles has no row of them.
+STYLE = ".md-typeset table thead:not(:has(th:not(:empty))) { display: none; }\n"
 COMMENT = re.compile(r"/\*(.*?)\*/", flags=re.S)
 
 
@@ -45,9 +53,10 @@ def prose(comment):
     out = []
     for line in text.splitlines():
         if not line.startswith("    "):
-            line = line.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
-            line = re.sub(r"(?<![\w`])(\w*[a-zA-Z]_\w+)(?![\w`])", r"`\1`", line)
-            line = re.sub(r"(?<!\\)\*(?=\S)", r"\\*", line)
+            line = "".join(
+                f"`{word}`" if i % 2 else re.sub(r"([|\[*])", r"\\\1", word.replace("<", "&lt;"))
+                for i, word in enumerate(CODE.split(line))
+            )
         out.append(line)
     return "\n".join(out)
 
@@ -180,6 +189,7 @@ theme:
 markdown_extensions: [attr_list, tables, toc, pymdownx.highlight, pymdownx.superfences]
 use_directory_urls: false
 plugins: [search]
+extra_css: [extra.css]
 validation: {{links: {{not_found: warn, anchors: warn, unrecognized_links: warn}}}}
 nav:
 {navigation}"""
@@ -224,6 +234,7 @@ def main():
         navigation += f"    - {name}: commands/{name}.md\n"
     for name, text in pages.items():
         (docs / name).write_text(text, encoding="utf-8")
+    (docs / "extra.css").write_text(STYLE, encoding="utf-8")
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, docs)
     (out / "mkdocs.yml").write_text(settings(navigation), encoding="utf-8")
