@@ -101,8 +101,8 @@ wheel() {
     install -m 644 "$work/$1"/*.whl "$output/"
 }
 
-# manylinux_wheel MACHINE: the kernels of the first one serve the others.
-kernels=
+# manylinux_wheel MACHINE: the kernels of the first one serve the others, those of VKATTN_SPIRV_FROM all.
+kernels=${VKATTN_SPIRV_FROM:-}
 manylinux_wheel() {
     [ -x build-zig/bin/python ] || quietly python3 -m venv build-zig
     quietly build-zig/bin/pip install -q --disable-pip-version-check ziglang==0.17.1
