@@ -368,6 +368,18 @@ struct vka_linear_attention_op {
     struct vka_tensor *beta;
     uint32_t given; /* VKA_GIVEN_SCALE */
     float scale;    /* 0: 1 / sqrt(head_dim), unless given */
+    /* What models have in front; 0, false and NULL leave it out. Above 0, q and k are each divided by
+     * sqrt(sum of their squares + norm_epsilon). */
+    float norm_epsilon;
+    bool beta_sigmoid; /* beta is 1 / (1 + e^-x) of the x in its place */
+    /* With decay_log [n_state], the decay is -e^decay_log softplus(x + decay_bias) of the x in its place.
+     * decay_bias [n_state], or [n_state][head_dim] where each key feature has an x; NULL: 0. */
+    struct vka_tensor *decay_log, *decay_bias;
+    /* As Mamba-2 has it: that softplus, at least step_min and at most step_max, is a step, by which v is
+     * multiplied too. Needs a decay_log, and an x of a head. step_max 0: no bound. */
+    bool decay_steps;
+    float step_min, step_max;
+    struct vka_tensor *skip; /* [n_state]: skip * v, of v as it is given, is added to output */
     /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
      * last. The second may be in place of the first. NULL: 0; not wanted. */
     struct vka_tensor *past_state, *present_state;

@@ -60,6 +60,14 @@ class StateOperations(ModelOperations):
         decay: Tensor | None = None,
         beta: Tensor | None = None,
         scale: float | None = None,
+        norm_epsilon: float = 0.0,
+        beta_sigmoid: bool = False,
+        decay_log: Tensor | None = None,
+        decay_bias: Tensor | None = None,
+        decay_steps: bool = False,
+        step_min: float = 0.0,
+        step_max: float = 0.0,
+        skip: Tensor | None = None,
         past_state: Tensor | None = None,
         present_state: Tensor | None = None,
         lengths: Tensor | None = None,
@@ -69,7 +77,11 @@ class StateOperations(ModelOperations):
         "gated", "delta" or "gated_delta". decay [batch][states][n], or of each key feature
         [batch][states][n][head_dim]; beta [batch][states][n], or of one head for all. The states
         before and after are float32 [batch][states][head_dim][value_dim], also in place. scale:
-        None is 1 / sqrt(head_dim). lengths and q_start: as causal_conv has them."""
+        None is 1 / sqrt(head_dim). lengths and q_start: as causal_conv has them. What models have in
+        front: norm_epsilon above 0 divides q and k by their length; beta_sigmoid makes beta of what is
+        there; with decay_log [states] the decay is -exp(decay_log) softplus(decay + decay_bias), where
+        decay_steps multiplies v by that softplus, within step_min .. step_max (0: no bound);
+        skip [states] times v is added to output."""
         self._add(
             "linear_attention",
             {
@@ -78,14 +90,32 @@ class StateOperations(ModelOperations):
                 "v": v,
                 "decay": decay,
                 "beta": beta,
+                "decay_log": decay_log,
+                "decay_bias": decay_bias,
+                "skip": skip,
                 "past_state": past_state,
                 "present_state": present_state,
                 "lengths": lengths,
                 "q_start": q_start,
                 "output": output,
             },
-            ("decay", "beta", "past_state", "present_state", "lengths", "q_start"),
+            (
+                "decay",
+                "beta",
+                "decay_log",
+                "decay_bias",
+                "skip",
+                "past_state",
+                "present_state",
+                "lengths",
+                "q_start",
+            ),
             rule=choose(RULES, rule, "rule"),
             given=0 if scale is None else lib.VKA_GIVEN_SCALE,
             scale=0.0 if scale is None else real(scale, "scale"),
+            norm_epsilon=real(norm_epsilon, "norm_epsilon"),
+            beta_sigmoid=beta_sigmoid,
+            decay_steps=decay_steps,
+            step_min=real(step_min, "step_min"),
+            step_max=real(step_max, "step_max"),
         )

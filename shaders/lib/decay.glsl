@@ -15,6 +15,15 @@ float exp_minus_one(float x)
     return fma(y, x * x, x);
 }
 
+// ln(1 + e^x).
+float softplus(float x) { return (x > 0.0 ? x : 0.0) + log_plus_one(exp_accurate(-abs(x))); }
+
+// -e^log step, the decay of a step.
+float decay_of_step(float log, float step)
+{
+    return step * -(log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log));
+}
+
 float decay_code(float g)
 {
     if (g <= 0.0 && g > -0.5)

@@ -52,16 +52,19 @@ struct conv_params {
  * Output head h belongs to state h / group, and with group 1 to query head h / q_ratio; a state to key
  * head state / k_ratio. The outputs of a group are computed one after the other, with the state made
  * again.
+ * In front, with LINEAR_UNIT q and k are divided by their length, and with LINEAR_SIGMOID beta is the
+ * sigmoid of what is there. With a log the decay is -e^log s, s = softplus(x + bias); with LINEAR_STEPS
+ * s lies within step_min .. step_max and v is multiplied by it. skip * v, of v before, is added to y.
  * Tensors are [batch][head][row][feature]; this pass takes tokens first .. first + n - 1 of each
  * sequence, from whose first one dense tensors are bound. Rows as in causal_conv. in_place: `to` holds
  * the state already. Buffers: 0 q, 1 k, 2 v, 3 decay, 4 beta, 5 state before, 6 state after, 7 y,
- * 8 starts, 9 parameters. */
+ * 8 starts, 9 log [state], 10 bias [state][feature], 11 skip [state], 12 parameters. */
 struct linear_params {
     U32 n_row, n, head_dim, value_dim; /* n_row: rows of packed tensors */
     U32 first, state_first, group, q_ratio, k_ratio, in_place;
     U32 starts_offset, starts_step;
-    STRUCT(strided_params) q, k, v, decay, beta, from, to, y;
-    F32 scale;
+    STRUCT(strided_params) q, k, v, decay, beta, from, to, y, log, bias, skip;
+    F32 scale, norm_epsilon, step_min, step_max; /* step_max: +inf where there is no bound */
 };
 #define LINEAR_LANES 0
 #define LINEAR_SPLITS 1
@@ -76,12 +79,18 @@ struct linear_params {
 #define LINEAR_DECAY 10 /* DECAY_NONE, DECAY_HEAD or DECAY_KEY */
 #define LINEAR_ROWS 11
 #define LINEAR_FLAGS 12
-#define LINEAR_SPECS 13
+#define LINEAR_LOG_TYPE 13  /* TYPE_NONE: decays are given */
+#define LINEAR_BIAS_TYPE 14 /* TYPE_NONE: 0 */
+#define LINEAR_SKIP_TYPE 15 /* TYPE_NONE: 0 */
+#define LINEAR_SPECS 16
 #define LINEAR_LOADS 1   /* there is a state before; else it is 0 */
 #define LINEAR_STORES 2  /* the state after is wanted */
 #define LINEAR_WIDE 4    /* four values of a state are an aligned vec4 */
 #define LINEAR_WHOLE 16  /* no lane has features or values beyond those of the state */
 #define LINEAR_Y_PAIRS 8 /* two values of y are a whole word of 16-bit elements */
+#define LINEAR_UNIT 32
+#define LINEAR_SIGMOID 64
+#define LINEAR_STEPS 128
 
 #define DECAY_NONE 0
 #define DECAY_HEAD 1 /* one of each state */

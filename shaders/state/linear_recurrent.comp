@@ -9,6 +9,7 @@
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
+#include "lib/activation.glsl"
 #include "lib/decay.glsl"
 
 layout(constant_id = LINEAR_LANES) const uint LANES = 64;
@@ -24,6 +25,9 @@ layout(constant_id = LINEAR_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = LINEAR_DECAY) const uint DECAY = DECAY_NONE;
 layout(constant_id = LINEAR_ROWS) const uint ROWS = ROWS_DENSE;
 layout(constant_id = LINEAR_FLAGS) const uint FLAGS = 0;
+layout(constant_id = LINEAR_LOG_TYPE) const uint LOG_TYPE = TYPE_NONE;
+layout(constant_id = LINEAR_BIAS_TYPE) const uint BIAS_TYPE = TYPE_NONE;
+layout(constant_id = LINEAR_SKIP_TYPE) const uint SKIP_TYPE = TYPE_NONE;
 layout(local_size_x_id = LINEAR_LANES) in;
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
 layout(binding = 1) readonly buffer K { uint k_words[]; };
@@ -37,7 +41,10 @@ ALIASED layout(binding = 6) buffer To { float to_values[]; };
 ALIASED layout(binding = 6) buffer To4 { vec4 to_chunks[]; };
 layout(binding = 7) buffer Y { uint y_words[]; };
 layout(binding = 8) readonly buffer Starts { uint starts[]; };
-layout(binding = 9) readonly buffer Params { linear_params p; };
+layout(binding = 9) readonly buffer Log { uint log_words[]; };
+layout(binding = 10) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 11) readonly buffer Skip { uint skip_words[]; };
+layout(binding = 12) readonly buffer Params { linear_params p; };
 
 const uint COLUMNS = LANES / SPLITS;   // of a workgroup, four values each
 const uint ROW = CHUNKS * SPLITS;      // chunks of a staged row
@@ -45,13 +52,14 @@ const bool DELTA = BETA_TYPE != TYPE_NONE;
 shared vec4 k_stage[TOKENS * ROW], q_stage[TOKENS * ROW];
 shared vec4 decay_stage[TOKENS * ROW * (DECAY / DECAY_KEY) + 1]; // codes, see lib/decay.glsl
 shared vec4 v_stage[TOKENS * COLUMNS];
-shared vec2 gate_stage[TOKENS]; // code of the decay of a head, beta
+shared vec4 gate_stage[TOKENS]; // code of the decay of a head, beta, step
 shared vec4 partial_r[2 * LANES], partial_o[2 * LANES]; // of a token and the next
-shared float partial_d[2 * SPLITS];
+shared vec4 partial_d[2 * SPLITS];
 
 uint split, column, first_value; // of this lane; value of its column
 uint batch, head;                // sequence and state
 vec4 state[4 * CHUNKS];          // [chunk][feature of it]
+float skip;                      // of the state
 
 bool has(uint flag) { return (FLAGS & flag) != 0u; }
 
@@ -123,9 +131,30 @@ CHUNK_OF(k_chunk, k_words, p.k.stride3, K_TYPE)
 CHUNK_OF(v_chunk, v_words, p.v.stride3, V_TYPE)
 CHUNK_OF(decay_chunk, decay_words, p.decay.stride3, DECAY_TYPE)
 
-vec4 decay_codes(vec4 g)
+// The step of an x of this head, see linear_params.
+float step_of(float x, uint feature)
 {
-    return vec4(decay_code(g.x), decay_code(g.y), decay_code(g.z), decay_code(g.w));
+    if (BIAS_TYPE != TYPE_NONE)
+        x += LOAD(bias_words, place(p.bias, uvec4(head, feature, 0, 0)), BIAS_TYPE);
+    float s = softplus(x);
+    if (has(LINEAR_STEPS)) {
+        s = s < p.step_min ? p.step_min : s;
+        s = s > p.step_max ? p.step_max : s;
+    }
+    return s;
+}
+
+float head_log() { return LOAD(log_words, place(p.log, uvec4(head, 0, 0, 0)), LOG_TYPE); }
+
+// Codes of four features of `count` that there are.
+vec4 decay_codes(vec4 g, uint feature, uint count)
+{
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        if (LOG_TYPE != TYPE_NONE && j < count)
+            g[j] = decay_of_step(head_log(), step_of(g[j], feature + j));
+        g[j] = decay_code(g[j]);
+    }
+    return g;
 }
 
 uint features_from(uint first, uint end) { return end - min(first, end); }
@@ -144,8 +173,29 @@ void stage_keys(uint row, uint n, uint q_head)
         k_stage[i] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3, count);
         if (DECAY == DECAY_KEY)
             decay_stage[i] = decay_codes(
-                decay_chunk(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count));
+                decay_chunk(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count),
+                feature, count);
     }
+}
+
+// Code of the decay of a head, beta and step of a row.
+vec4 gates_of(uvec4 at)
+{
+    vec4 gates = vec4(0.0);
+    if (DECAY == DECAY_HEAD) {
+        float g = LOAD(decay_words, place(p.decay, at), DECAY_TYPE);
+        if (LOG_TYPE != TYPE_NONE) {
+            gates.z = step_of(g, 0);
+            g = decay_of_step(head_log(), gates.z);
+        }
+        gates.x = decay_code(g);
+    }
+    if (DELTA) {
+        gates.y = LOAD(beta_words, place(p.beta, at), BETA_TYPE);
+        if (has(LINEAR_SIGMOID))
+            gates.y = sigmoid(gates.y);
+    }
+    return gates;
 }
 
 void stage_values(uint row, uint n)
@@ -156,27 +206,30 @@ void stage_values(uint row, uint n)
         v_stage[i] = v_chunk(v_first + t * p.v.stride2 + value * p.v.stride3,
                              features_from(value, p.value_dim));
     }
-    for (uint t = gl_LocalInvocationIndex; t < n; t += LANES) {
-        uvec4 at = uvec4(packed_batch(), head, row + t, 0);
-        vec2 gates = vec2(0.0);
-        if (DECAY == DECAY_HEAD)
-            gates.x = decay_code(LOAD(decay_words, place(p.decay, at), DECAY_TYPE));
-        if (DELTA)
-            gates.y = LOAD(beta_words, place(p.beta, at), BETA_TYPE);
-        gate_stage[t] = gates;
-    }
+    for (uint t = gl_LocalInvocationIndex; t < n; t += LANES)
+        gate_stage[t] = gates_of(uvec4(packed_batch(), head, row + t, 0));
 }
 
-// r = S^T (f k), o = S^T (f q) and d = k . q over the features of the lane, f of key features alone.
-void multiply(uint t, out vec4 r, out vec4 o, out float d)
+float dot_added(vec4 a, vec4 b, float to)
+{
+    return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, to))));
+}
+
+// r = S^T (f k), o = S^T (f q) and d = (k . q, k . k, q . q) over the features of the lane, f of key
+// features alone.
+void multiply(uint t, out vec4 r, out vec4 o, out vec4 d)
 {
     r = vec4(0.0);
     o = vec4(0.0);
-    d = 0.0;
+    d = vec4(0.0);
     [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
         uint at = t * ROW + c * SPLITS + split;
         vec4 k = k_stage[at], q = q_stage[at];
-        d = fma(k.x, q.x, fma(k.y, q.y, fma(k.z, q.z, fma(k.w, q.w, d))));
+        d.x = dot_added(k, q, d.x);
+        if (has(LINEAR_UNIT)) {
+            d.y = dot_added(k, k, d.y);
+            d.z = dot_added(q, q, d.z);
+        }
         if (DECAY == DECAY_KEY) {
             vec4 f = decay_factors(decay_stage[at]);
             k *= f;
@@ -192,7 +245,7 @@ void multiply(uint t, out vec4 r, out vec4 o, out float d)
 
 // Adds the sums of all splits. The halves of the memory alternate from token to token, so that one
 // barrier a token is enough.
-void merge_splits(uint half_of, inout vec4 r, inout vec4 o, inout float d)
+void merge_splits(uint half_of, inout vec4 r, inout vec4 o, inout vec4 d)
 {
     if (SPLITS == 1)
         return;
@@ -205,7 +258,7 @@ void merge_splits(uint half_of, inout vec4 r, inout vec4 o, inout float d)
     barrier();
     r = vec4(0.0);
     o = vec4(0.0);
-    d = 0.0;
+    d = vec4(0.0);
     for (uint s = 0; s < SPLITS; s++) {
         if (DELTA)
             r += partial_r[base + s * COLUMNS + column];
@@ -257,23 +310,42 @@ void store_y(uint row, uint y_head, vec4 y)
     }
 }
 
+// Divides what was made of k and q by their lengths; returns what u is multiplied by.
+float make_unit(inout vec4 r, inout vec4 o, inout vec4 d)
+{
+    if (!has(LINEAR_UNIT))
+        return 1.0;
+    float of_k = 1.0 / sqrt(d.y + p.norm_epsilon), of_q = 1.0 / sqrt(d.z + p.norm_epsilon);
+    r *= of_k;
+    o *= of_q;
+    d.x *= of_q; // and u by that of k
+    return of_k;
+}
+
 void take_token(uint t, uint half_of, uint row, uint y_head)
 {
-    vec4 r, o, u = v_stage[t * COLUMNS + column];
-    float d;
+    vec4 r, o, d, v = v_stage[t * COLUMNS + column];
     multiply(t, r, o, d);
     merge_splits(half_of, r, o, d);
-    vec2 gates = gate_stage[t];
+    vec4 gates = gate_stage[t];
     if (DECAY == DECAY_HEAD) {
         float f = decay_factor(gates.x);
         r *= f;
         o *= f;
     }
+    float of_k = make_unit(r, o, d);
+    vec4 u = has(LINEAR_STEPS) ? v * gates.z : v;
     if (DELTA)
         u = gates.y * (u - r);
+    if (has(LINEAR_UNIT))
+        u *= of_k;
     update(t, u, gates.x);
-    if (split == 0)
-        store_y(row, y_head, p.scale * fma(vec4(d), u, o));
+    if (split != 0)
+        return;
+    vec4 y = p.scale * fma(vec4(d.x), u, o);
+    if (SKIP_TYPE != TYPE_NONE)
+        y = fma(vec4(skip), v, y);
+    store_y(row, y_head, y);
 }
 
 // All tokens, for one of the outputs that read the state.
@@ -316,6 +388,8 @@ void main()
     first_value = 4 * (gl_WorkGroupID.x * COLUMNS + column);
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
+    if (SKIP_TYPE != TYPE_NONE)
+        skip = LOAD(skip_words, place(p.skip, uvec4(head, 0, 0, 0)), SKIP_TYPE);
     uint count = find_tokens(row), n = p.n, group = p.group; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
     for (uint i = 0; i < group; i++) {

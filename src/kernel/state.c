@@ -18,8 +18,8 @@ static uint32_t shared_bytes(const struct recurrent_choice *c, uint32_t decay)
 {
     const uint32_t row = c->chunks * c->splits, columns = c->lanes / c->splits;
     const uint32_t rows = decay == DECAY_KEY ? 3 : 2;
-    return 16 * (c->tokens * row * rows + 1 + c->tokens * columns + 4 * c->lanes) + 8 * c->tokens +
-           8 * c->splits;
+    return 16 * (c->tokens * row * rows + 1 + c->tokens * columns + 4 * c->lanes) + 16 * c->tokens +
+           32 * c->splits;
 }
 
 /* Lanes of a workgroup: no more than the values give work to. An Adreno 660 spills with the most. */

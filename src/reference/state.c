@@ -29,21 +29,68 @@ void ref_causal_conv(const struct ref_causal_conv *c, const double *x, const dou
         present[i] = row_of(c, x, past, c->n + i % keep, i / keep);
 }
 
+/* softplus(x + bias) of a key feature, within the bounds of steps. */
+static double step_of(const struct ref_linear *l, size_t head, size_t feature, double x)
+{
+    if (l->bias)
+        x += l->bias[l->key_bias ? head * l->head_dim + feature : head];
+    const double step = fmax(x, 0) + log1p(exp(-fabs(x)));
+    return l->steps ? fmin(fmax(step, l->step_min), l->step_max) : step;
+}
+
+/* The logarithm of what a row leaves of a key feature. */
+static double decay_of(const struct ref_linear *l, size_t head, size_t row, size_t feature,
+                       const double *decay)
+{
+    const double x = decay[l->key_decay ? row * l->head_dim + feature : row];
+    return l->log ? -exp(l->log[head]) * step_of(l, head, feature, x) : x;
+}
+
+static double beta_of(const struct ref_linear *l, double x)
+{
+    return l->sigmoid ? 1 / (1 + exp(-x)) : x;
+}
+
+/* What a row of a query or key is multiplied by. */
+static double unit_of(const struct ref_linear *l, const double *row)
+{
+    double sum = 0;
+    for (size_t i = 0; i < l->head_dim; i++)
+        sum += row[i] * row[i];
+    return l->norm_epsilon > 0 ? 1 / sqrt(sum + l->norm_epsilon) : 1;
+}
+
 /* Token t changes the state of a head. */
 static void change_state(const struct ref_linear *l, size_t head, size_t t, const double *k,
                          const double *v, const double *decay, const double *beta, double *state)
 {
     const size_t row = head * l->n + t;
+    const double unit = unit_of(l, k), step = l->steps ? step_of(l, head, 0, decay[row]) : 1;
     for (size_t i = 0; i < l->head_dim * l->value_dim && decay; i++)
-        state[i] *= exp(l->key_decay ? decay[row * l->head_dim + i / l->value_dim] : decay[row]);
+        state[i] *= exp(decay_of(l, head, row, i / l->value_dim, decay));
     for (size_t j = 0; j < l->value_dim; j++) {
-        double told = 0, u = v[row * l->value_dim + j];
+        double told = 0, u = v[row * l->value_dim + j] * step;
         for (size_t i = 0; i < l->head_dim; i++)
-            told += k[i] * state[i * l->value_dim + j];
+            told += unit * k[i] * state[i * l->value_dim + j];
         if (beta)
-            u = beta[l->shared_beta ? t : row] * (u - told);
+            u = beta_of(l, beta[l->shared_beta ? t : row]) * (u - told);
         for (size_t i = 0; i < l->head_dim; i++)
-            state[i * l->value_dim + j] += k[i] * u;
+            state[i * l->value_dim + j] += unit * k[i] * u;
+    }
+}
+
+/* Query `query` of token t reads a state. */
+static void read_state(const struct ref_linear *l, size_t head, size_t t, const double *query,
+                       const double *v, const double *state, double *y)
+{
+    const double unit = unit_of(l, query);
+    for (size_t j = 0; j < l->value_dim; j++) {
+        double sum = 0;
+        for (size_t i = 0; i < l->head_dim; i++)
+            sum += unit * query[i] * state[i * l->value_dim + j];
+        y[j] = l->scale * sum;
+        if (l->skip)
+            y[j] += l->skip[head] * v[(head * l->n + t) * l->value_dim + j];
     }
 }
 
@@ -61,12 +108,7 @@ void ref_linear_attention(const struct ref_linear *l, const double *q, const dou
             for (size_t out = head * n_out / l->n_state; out < (head + 1) * n_out / l->n_state;
                  out++) {
                 const double *query = q + (out / (n_out / l->n_head) * l->n + t) * l->head_dim;
-                for (size_t j = 0; j < l->value_dim; j++) {
-                    double sum = 0;
-                    for (size_t i = 0; i < l->head_dim; i++)
-                        sum += query[i] * own[i * l->value_dim + j];
-                    y[(out * l->n + t) * l->value_dim + j] = l->scale * sum;
-                }
+                read_state(l, head, t, query, v, own, y + (out * l->n + t) * l->value_dim);
             }
         }
 }

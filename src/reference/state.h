@@ -23,6 +23,10 @@ struct ref_linear {
     size_t n, n_head, n_kv_head, n_state, head_dim, value_dim;
     bool key_decay, shared_beta;
     double scale;
+    /* In front, as the operation has them: step_max infinite without a bound. */
+    double norm_epsilon, step_min, step_max;
+    bool sigmoid, steps, key_bias;
+    const double *log, *bias, *skip; /* [n_state], bias [n_state][1 or head_dim]; NULL: none */
 };
 void ref_linear_attention(const struct ref_linear *l, const double *q, const double *k,
                           const double *v, const double *decay, const double *beta, double *state,

@@ -81,6 +81,24 @@ static void linear(void **state)
     LINEAR(VKA_INVALID, "beta", op.beta = T(VKA_F32, 2, 2, 5));
     LINEAR(VKA_INVALID, "given", op.given = VKA_GIVEN_EPSILON);
     LINEAR(VKA_INVALID, "scale", op.scale = NAN);
+    LINEAR(VKA_INVALID, "norm_epsilon", op.norm_epsilon = -1);
+    LINEAR(VKA_INVALID, "beta_sigmoid", op.rule = VKA_RULE_GATED, op.beta = NULL,
+           op.beta_sigmoid = true);
+    LINEAR(VKA_INVALID, "decay_log", op.decay_log = T(VKA_F32, 5));
+    LINEAR(VKA_INVALID, "decay is NULL", op.rule = VKA_RULE_DELTA, op.decay = NULL,
+           op.decay_log = T(VKA_F32, 4));
+    LINEAR(VKA_INVALID, "decay_log is NULL", op.decay_bias = T(VKA_F32, 4));
+    LINEAR(VKA_INVALID, "decay_bias", op.decay_log = T(VKA_F32, 4),
+           op.decay_bias = T(VKA_F32, 4, 8));
+    LINEAR(VKA_INVALID, "decay_log is NULL", op.decay_steps = true);
+    LINEAR(VKA_INVALID, "step is of a head", op.decay = T(VKA_F32, 2, 4, 5, 8),
+           op.decay_log = T(VKA_F32, 4), op.decay_steps = true);
+    LINEAR(VKA_INVALID, "decay_steps is false", op.decay_log = T(VKA_F32, 4), op.step_min = 1);
+    LINEAR(VKA_INVALID, "step_min", op.decay_log = T(VKA_F32, 4), op.decay_steps = true,
+           op.step_min = -1);
+    LINEAR(VKA_INVALID, "step_max", op.decay_log = T(VKA_F32, 4), op.decay_steps = true,
+           op.step_min = 2, op.step_max = 1);
+    LINEAR(VKA_INVALID, "skip", op.skip = T(VKA_I32, 4));
     LINEAR(VKA_INVALID, "past_state", op.past_state = T(VKA_F16, 2, 4, 8, 6));
     LINEAR(VKA_INVALID, "past_state", op.past_state = T(VKA_F32, 2, 4, 6, 8));
     LINEAR(VKA_INVALID, "present_state", op.present_state = T(VKA_F32, 1, 4, 8, 6));

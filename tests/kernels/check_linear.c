@@ -1,5 +1,5 @@
-/* Linear attention: shapes x what rows a sequence has x rules, with types and decays drawn; rows from a
- * length on are NaN. */
+/* Linear attention: shapes x what rows a sequence has x rules, with types, decays and what stands in front
+ * drawn; rows from a length on are NaN. */
 #include "check_model.h"
 
 #include <reference/state.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum rows { DENSE, LENGTHS, RAGGED, N_ROWS };
-enum { Q, K, V, DECAY, BETA, PAST, PRESENT, STARTS, Y, N_OPERAND };
+enum { Q, K, V, DECAY, BETA, PAST, LOG, BIAS, SKIP, PRESENT, STARTS, Y, N_OPERAND };
 
 /* Heads of q, k and the states; of decay NONE, 1 or all features. */
 static const struct linear_shape {
@@ -33,7 +33,7 @@ struct linear_case {
     struct operand o[N_OPERAND];
     double *want, *state; /* of y; of the state after */
     uint32_t n_sequence;
-    bool past;
+    bool past, front; /* a state before; decays are made of a step */
 };
 
 static enum vka_status add(struct vka_plan *plan, const void *op)
@@ -85,13 +85,27 @@ static enum vka_status oracle(struct linear_case *t, const struct linear_shape *
 {
     const size_t n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
     const size_t size = (size_t)s->n_state * s->head_dim * s->value_dim;
+    const struct vka_linear_attention_op *op = &t->op;
     struct ref_linear l = {
-        0,          s->n_head,   s->n_kv_head,
-        s->n_state, s->head_dim, s->value_dim,
-        false,      false,       t->op.given ? (double)t->op.scale : 1 / sqrt(s->head_dim)};
+        .n_head = s->n_head,
+        .n_kv_head = s->n_kv_head,
+        .n_state = s->n_state,
+        .head_dim = s->head_dim,
+        .value_dim = s->value_dim,
+        .key_decay = t->o[DECAY].rank == 4,
+        .shared_beta = t->o[BETA].view && t->o[BETA].size[1] == 1,
+        .scale = op->given ? (double)op->scale : 1 / sqrt(s->head_dim),
+        .norm_epsilon = (double)op->norm_epsilon,
+        .step_min = (double)op->step_min,
+        .step_max = op->step_max > 0 ? (double)op->step_max : INFINITY,
+        .sigmoid = op->beta_sigmoid,
+        .steps = op->decay_steps,
+        .key_bias = t->o[BIAS].rank == 2,
+        .log = t->o[LOG].values,
+        .bias = t->o[BIAS].values,
+        .skip = t->o[SKIP].values,
+    };
     enum vka_status status = VKA_OK;
-    l.key_decay = t->o[DECAY].rank == 4;
-    l.shared_beta = t->o[BETA].view && t->o[BETA].size[1] == 1;
     for (size_t i = 0; i < t->n_sequence; i++) {
         size_t batch, first, n;
         double *own[BETA + 1], *y;
@@ -120,20 +134,25 @@ static enum vka_status oracle(struct linear_case *t, const struct linear_shape *
     return status;
 }
 
-/* Keys of length 1, so that the delta rules stay bounded; decays from 0 to -50, most of them weak. */
-static double draw(struct check *c, int operand, uint32_t head_dim)
+/* Keys of length 1, so that the delta rules stay bounded, unless they are divided by it; decays from 0 to
+ * -50, most of them weak. */
+static double draw(struct check *c, const struct linear_case *t, int operand, uint32_t head_dim)
 {
     const double x = rng_uniform(&c->rng, -1, 1);
     switch (operand) {
     case Q:
     case K:
-        return x / sqrt(head_dim / 3.0);
+        return x / sqrt(head_dim / 3.0) * (t->op.norm_epsilon > 0 ? 4 : 1);
+    case LOG:
+        return 3 * x - 1;
     case DECAY:
+        if (t->front)
+            return 6 * x - 2;
         return rng_chance(&c->rng, 20)   ? 25 * (x - 1)
                : rng_chance(&c->rng, 10) ? 0
                                          : 0.05 * (x - 1);
     case BETA:
-        return (x + 1) / 2;
+        return t->op.beta_sigmoid ? 8 * x : (x + 1) / 2;
     default:
         return x;
     }
@@ -150,7 +169,7 @@ static enum vka_status fill(struct check *c, struct linear_case *t, const struct
         const size_t row = i / width % s->n, sequence = i / width / s->n / o->size[1];
         const bool counts =
             which > BETA || rows != LENGTHS || (double)row < t->o[STARTS].values[sequence];
-        o->values[i] = counts ? operand_round(o->dtype, draw(c, which, s->head_dim)) : NAN;
+        o->values[i] = counts ? operand_round(o->dtype, draw(c, t, which, s->head_dim)) : NAN;
     }
     return operand_write(o);
 }
@@ -196,6 +215,12 @@ static enum vka_status create(struct check *c, const struct linear_shape *s,
         [DECAY] = {gated, mix[2], key_decay ? 4 : 3, {batch, s->n_state, s->n, s->head_dim}},
         [BETA] = {delta, mix[2], 3, {batch, rng_chance(&c->rng, 30) ? 1 : s->n_state, s->n}},
         [PAST] = {t->past, VKA_F32, 4, {s->batch, s->n_state, s->head_dim, s->value_dim}},
+        [LOG] = {t->front, mix[2], 1, {s->n_state}},
+        [BIAS] = {t->front && rng_chance(&c->rng, 70),
+                  mix[1],
+                  key_decay && rng_chance(&c->rng, 70) ? 2 : 1,
+                  {s->n_state, s->head_dim}},
+        [SKIP] = {rng_chance(&c->rng, 30), mix[0], 1, {s->n_state}},
         [PRESENT] = {rng_chance(&c->rng, 80),
                      VKA_F32,
                      4,
@@ -207,11 +232,28 @@ static enum vka_status create(struct check *c, const struct linear_shape *s,
     for (int i = 0; i < N_OPERAND && status == VKA_OK; i++)
         if (want[i].is)
             status = model_operand(c, want[i].dtype, want[i].rank, want[i].size, &t->o[i]);
-    for (int i = 0; i <= PAST && status == VKA_OK; i++)
+    for (int i = 0; i <= SKIP && status == VKA_OK; i++)
         status = fill(c, t, s, rows, i);
     t->want = calloc(t->o[Y].count + 1, sizeof *t->want);
     t->state = calloc((size_t)s->batch * s->n_state * s->head_dim * s->value_dim, sizeof *t->state);
     return status == VKA_OK && (!t->want || !t->state) ? VKA_OUT_OF_HOST_MEMORY : status;
+}
+
+/* What models have in front, in half of the cases. */
+static void draw_front(struct check *c, struct linear_case *t, enum vka_rule rule, bool key_decay)
+{
+    const bool gated = rule == VKA_RULE_GATED || rule == VKA_RULE_GATED_DELTA;
+    const bool delta = rule == VKA_RULE_DELTA || rule == VKA_RULE_GATED_DELTA;
+    if (rng_chance(&c->rng, 50))
+        return;
+    t->front = gated && rng_chance(&c->rng, 80);
+    t->op.norm_epsilon = rng_chance(&c->rng, 60) ? 1e-6f : 0;
+    t->op.beta_sigmoid = delta && rng_chance(&c->rng, 80);
+    t->op.decay_steps = t->front && !key_decay && rng_chance(&c->rng, 60);
+    if (t->op.decay_steps) {
+        t->op.step_min = rng_chance(&c->rng, 50) ? 0.125f : 0;
+        t->op.step_max = rng_chance(&c->rng, 50) ? 1.5f : 0;
+    }
 }
 
 static void run_case(struct check *c, const struct linear_shape *s, const enum vka_dtype mix[4],
@@ -222,6 +264,7 @@ static void run_case(struct check *c, const struct linear_shape *s, const enum v
     struct linear_case t = {.op = {.struct_size = sizeof t.op, .rule = rule}};
     char text[CASE_TEXT];
     const bool key_decay = rng_chance(&c->rng, 50);
+    draw_front(c, &t, rule, key_decay);
     t.past = rng_chance(&c->rng, 70);
     t.op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
     t.op.scale = t.op.given ? 0.75f : 0;
@@ -232,6 +275,9 @@ static void run_case(struct check *c, const struct linear_shape *s, const enum v
                                                   &t.op.decay,
                                                   &t.op.beta,
                                                   &t.op.past_state,
+                                                  &t.op.decay_log,
+                                                  &t.op.decay_bias,
+                                                  &t.op.skip,
                                                   &t.op.present_state,
                                                   rows == LENGTHS ? &t.op.lengths : &t.op.q_start,
                                                   &t.op.output};
@@ -239,9 +285,14 @@ static void run_case(struct check *c, const struct linear_shape *s, const enum v
         *slots[i] = t.o[i].view;
     if (status == VKA_OK)
         status = oracle(&t, s, rows);
-    snprintf(text, sizeof text, "%s%s, %ux%u, heads %u:%u:%u of %ux%u, %s -> %s%s", rules[rule],
-             t.op.decay && key_decay ? " by key" : "", s->batch, s->n, s->n_head, s->n_kv_head,
-             s->n_state, s->head_dim, s->value_dim, vka_dtype_name(mix[0]), vka_dtype_name(mix[3]),
+    snprintf(text, sizeof text, "%s%s%s%s%s%s, %ux%u, heads %u:%u:%u of %ux%u, %s -> %s%s",
+             rules[rule], t.op.decay && key_decay ? " by key" : "",
+             t.op.norm_epsilon > 0 ? ", unit" : "", t.op.beta_sigmoid ? ", sigmoid" : "",
+             t.op.decay_steps ? ", steps"
+             : t.front        ? ", softplus"
+                              : "",
+             t.op.skip ? ", skip" : "", s->batch, s->n, s->n_head, s->n_kv_head, s->n_state,
+             s->head_dim, s->value_dim, vka_dtype_name(mix[0]), vka_dtype_name(mix[3]),
              names[rows]);
     model_check(c, status, add, &t.op, &t.o[Y], t.want, text);
     if (t.op.present_state)

@@ -81,22 +81,25 @@ static enum vka_status check_states(struct vka_plan *plan, const struct vka_line
     }
     if (!op->present_state)
         return VKA_OK;
-    const struct vka_tensor *others[] = {op->past_state, op->q,    op->k,       op->v,
-                                         op->decay,      op->beta, op->lengths, op->q_start};
+    const struct vka_tensor *others[] = {op->past_state, op->q,          op->k,       op->v,
+                                         op->decay,      op->beta,       op->lengths, op->q_start,
+                                         op->decay_log,  op->decay_bias, op->skip};
     ENSURE(check_tensor(device, caller, "present_state", op->present_state,
                         CHECK_F32 | CHECK_WRITTEN));
     ENSURE(check_shape(device, caller, "present_state", op->present_state, 4, shape));
-    return axes_check_in_place(device, caller, "present_state", op->present_state, others, 8, 1);
+    return axes_check_in_place(device, caller, "present_state", op->present_state, others,
+                               COUNTOF(others), 1);
 }
 
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_attention_op *op,
-                             struct state_rows *rows)
+                             struct state_rows *rows, struct front *front)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     ENSURE_ARG((unsigned)op->rule < VKA_RULE_COUNT, "%s: rule is %d", caller, (int)op->rule);
     ENSURE(check_heads(plan, op));
     ENSURE(check_gates(plan, op));
+    ENSURE(front_check(plan, caller, op, front));
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g, not a finite number", caller,
                (double)op->scale);
@@ -106,10 +109,11 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
     const uint32_t shape[4] = {q[0], q[1] > v[1] ? q[1] : v[1], q[2], v[3]};
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     ENSURE(check_shape(device, caller, "output", op->output, 4, shape));
-    const struct vka_tensor *others[] = {op->q,      op->k,       op->v,          op->decay,
-                                         op->beta,   op->lengths, op->past_state, op->present_state,
-                                         op->q_start};
-    return check_no_overlap(device, caller, "output", op->output, others, 9);
+    const struct vka_tensor *others[] = {
+        op->q,       op->k,         op->v,          op->decay,
+        op->beta,    op->lengths,   op->past_state, op->present_state,
+        op->q_start, op->decay_log, op->decay_bias, op->skip};
+    return check_no_overlap(device, caller, "output", op->output, others, COUNTOF(others));
 }
 
 static struct vka_tensor or_none(const struct vka_tensor *tensor)
@@ -129,7 +133,8 @@ static enum vka_status add_linear_attention(struct vka_plan *plan, const void *g
 {
     const struct vka_linear_attention_op *op = given;
     struct state_rows rows;
-    ENSURE(check(plan, op, &rows));
+    struct front front;
+    ENSURE(check(plan, op, &rows, &front));
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
     const double scale = 1 / sqrt((double)q[3]);
     struct linear linear = {
@@ -141,6 +146,7 @@ static enum vka_status add_linear_attention(struct vka_plan *plan, const void *g
         .past = or_none(op->past_state),
         .present = or_none(op->present_state),
         .y = *op->output,
+        .front = front,
         .rows = rows,
         .n_state = v[1],
         .n = q[2],

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#define SPAN 16u     /* tokens, of which the budget leaves a pass no fewer */
-#define PARAMETERS 9 /* slot */
+#define SPAN 16u      /* tokens, of which the budget leaves a pass no fewer */
+#define PARAMETERS 12 /* slot */
 #define AXIS_TOKEN 2
 
 struct recurrent {
@@ -120,6 +120,9 @@ static void set_key(const struct recurrent *r, struct pass *pass)
     spec[LINEAR_DECAY_TYPE] = l->decay.storage ? (uint32_t)l->decay.dtype : TYPE_NONE;
     spec[LINEAR_BETA_TYPE] = l->beta.storage ? (uint32_t)l->beta.dtype : TYPE_NONE;
     spec[LINEAR_Y_TYPE] = l->y.dtype;
+    spec[LINEAR_LOG_TYPE] = l->front.log.storage ? (uint32_t)l->front.log.dtype : TYPE_NONE;
+    spec[LINEAR_BIAS_TYPE] = l->front.bias.storage ? (uint32_t)l->front.bias.dtype : TYPE_NONE;
+    spec[LINEAR_SKIP_TYPE] = l->front.skip.storage ? (uint32_t)l->front.skip.dtype : TYPE_NONE;
     spec[LINEAR_DECAY] = l->decay_kind;
     spec[LINEAR_ROWS] = state_rows_kind(&l->rows);
 }
@@ -140,6 +143,9 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
         .q_ratio = n_head < l->n_state ? l->n_state / n_head : 1,
         .k_ratio = l->n_state / l->k.shape.size[1],
         .scale = l->scale,
+        .norm_epsilon = l->front.norm_epsilon,
+        .step_min = l->front.step_min,
+        .step_max = l->front.step_max,
     };
     const struct vka_tensor q = tokens_of(l, &l->q, slice), k = tokens_of(l, &l->k, slice);
     const struct vka_tensor v = tokens_of(l, &l->v, slice), y = tokens_of(l, &l->y, slice);
@@ -155,7 +161,11 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     bind(plan, pass, 4, &beta, &q, false, &p->beta);
     uint32_t flags = bind_states(plan, r, slice, pass, p);
     bind(plan, pass, 7, &y, &y, true, &p->y);
+    bind(plan, pass, 9, &l->front.log, &q, false, &p->log);
+    bind(plan, pass, 10, &l->front.bias, &q, false, &p->bias);
+    bind(plan, pass, 11, &l->front.skip, &q, false, &p->skip);
     flags |= axes_are_pairs(&y, p->y.offset) ? LINEAR_Y_PAIRS : 0;
+    flags |= l->front.flags;
     pass->key.spec[LINEAR_FLAGS] = flags;
     state_bind_rows(plan, pass, 8, &l->rows, &q, slice->first[0], size[0], &p->starts_offset,
                     &p->starts_step);
