@@ -35,6 +35,18 @@ extern "C" {
 
 /* ---- Norms ----------------------------------------------------------------------------------- */
 
+/* Functions of one element; alpha is 1 but where an operation has another. */
+enum vka_activation {
+    VKA_IDENTITY = 0,
+    VKA_GELU,      /* x (1 + erf(x / sqrt(2))) / 2 */
+    VKA_GELU_TANH, /* its approximation by tanh */
+    VKA_SILU,      /* x / (1 + exp(-alpha x)): swish */
+    VKA_RELU,      /* max(x, 0) */
+    VKA_TANH,
+    VKA_SIGMOID, /* 1 / (1 + exp(-x)) */
+    VKA_ACTIVATION_COUNT
+};
+
 enum vka_norm {
     VKA_RMS_NORM = 0, /* x / sqrt(mean(x^2) + epsilon) */
     VKA_LAYER_NORM,   /* (x - mean) / sqrt(mean((x - mean)^2) + epsilon) */
@@ -57,10 +69,19 @@ struct vka_norm_op {
     struct vka_tensor *sum; /* receives input + residual; may be in place of either; NULL: none */
     struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
     struct vka_tensor *bias;   /* the same; NULL: 0 */
+    /* A gated norm, in place of residual and sum: output is multiplied by f(gate), or with gate_first
+     * input is, before the norm. */
+    struct vka_tensor *gate;             /* as input; NULL: none */
+    enum vka_activation gate_activation; /* f */
+    bool gate_first;
+    /* Groups of a row, which are normalised each alone; 0: 1. With more, a row is the last axis, which
+     * they divide. weight and bias are of a whole row all the same. */
+    uint32_t groups;
     struct vka_tensor *output; /* as input; may be in place of it, if the sum is not */
 };
 
-/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
+/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops; groups of
+ * a tensor of rank 4. */
 VKA_API enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op);
 
 /* ---- Parts of attention ---------------------------------------------------------------------- */
@@ -86,17 +107,6 @@ struct vka_merge_op {
 VKA_API enum vka_status vka_plan_add_merge(struct vka_plan *plan, const struct vka_merge_op *op);
 
 /* ---- Element by element ---------------------------------------------------------------------- */
-
-enum vka_activation {
-    VKA_IDENTITY = 0,
-    VKA_GELU,      /* x (1 + erf(x / sqrt(2))) / 2 */
-    VKA_GELU_TANH, /* its approximation by tanh */
-    VKA_SILU,      /* x / (1 + exp(-alpha x)): swish */
-    VKA_RELU,      /* max(x, 0) */
-    VKA_TANH,
-    VKA_SIGMOID, /* 1 / (1 + exp(-x)) */
-    VKA_ACTIVATION_COUNT
-};
 
 /* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
  * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the

@@ -65,9 +65,15 @@ class ModelOperations(Child):
         bias: Tensor | None = None,
         residual: Tensor | None = None,
         sum: Tensor | None = None,
+        gate: Tensor | None = None,
+        gate_activation: str = "silu",
+        gate_first: bool = False,
+        groups: int = 1,
     ) -> None:
         """Adds output = norm(input + residual) * weight + bias over the last `axes` axes; kind:
-        "rms" or "layer". sum receives input + residual, also in place of either."""
+        "rms" or "layer". sum receives input + residual, also in place of either. In place of both,
+        gate: the output is multiplied by gate_activation(gate), or with gate_first the input is.
+        groups: so many equal stretches of the last axis are normalised each alone."""
         self._add(
             "norm",
             {
@@ -77,9 +83,15 @@ class ModelOperations(Child):
                 "bias": bias,
                 "residual": residual,
                 "sum": sum,
+                "gate": gate,
             },
-            ("weight", "bias", "residual", "sum"),
+            ("weight", "bias", "residual", "sum", "gate"),
             kind=choose(NORMS, kind, "kind"),
+            gate_activation=ACTIVATIONS["identity"]
+            if gate is None
+            else choose(ACTIVATIONS, gate_activation, "gate_activation"),
+            gate_first=gate_first,
+            groups=whole(groups, "groups", 1),
             axes=whole(axes, "axes", 1, 4),
             given=lib.VKA_GIVEN_EPSILON,
             epsilon=epsilon,

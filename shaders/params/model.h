@@ -14,17 +14,19 @@ struct strided_params {
 
 /* ---- norm: y = normalised (x + residual) * weight + bias ----------------------------------------
  * One workgroup a row. A row is the last INNER axes; its elements are counted in row-major order.
- * Element e of the weight is at weight_offset + e * weight_step. Row r of n_row is workgroup
- * r % NORM_GRID, r / NORM_GRID. Buffers: 0 x, 1 residual, 2 weight, 3 bias, 4 sum, 5 y. */
+ * Element e of the weight is at weight_offset + e * weight_step; with NORM_GROUPS the rows along axis 2
+ * have weights of their own, one after the other. Row r of n_row is workgroup r % NORM_GRID,
+ * r / NORM_GRID. `other` is the residual, or a gate: by NORM_GATE y or x is multiplied by a function
+ * of it. Buffers: 0 x, 1 other, 2 weight, 3 bias, 4 sum, 5 y. */
 struct norm_params {
     U32 size0, size1, size2, size3;
-    STRUCT(strided_params) x, residual, sum, y;
+    STRUCT(strided_params) x, other, sum, y;
     U32 weight_offset, weight_step, bias_offset, bias_step;
     F32 epsilon;
 };
 #define NORM_LANES 0 /* a power of two */
 #define NORM_X_TYPE 1
-#define NORM_RESIDUAL_TYPE 2 /* TYPE_NONE: none */
+#define NORM_OTHER_TYPE 2 /* TYPE_NONE: none */
 #define NORM_WEIGHT_TYPE 3
 #define NORM_BIAS_TYPE 4
 #define NORM_SUM_TYPE 5
@@ -33,7 +35,13 @@ struct norm_params {
 #define NORM_INNER 8
 #define NORM_SUM_PAIRS 9 /* two neighbours of the sum are a whole word; of y */
 #define NORM_Y_PAIRS 10
-#define NORM_SPECS 11
+#define NORM_GATE 11     /* GATE_NONE, GATE_FIRST or GATE_BEHIND */
+#define NORM_FUNCTION 12 /* enum vka_activation, of the gate */
+#define NORM_GROUPS 13
+#define NORM_SPECS 14
+#define GATE_NONE 0 /* `other` is a residual, if there is one */
+#define GATE_FIRST 1
+#define GATE_BEHIND 2
 #define NORM_GRID 32768u
 #define NORM_BLOCK 64u /* pairs that a lane adds in one chain; then these sums */
 

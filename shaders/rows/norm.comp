@@ -1,4 +1,4 @@
-// RMS norm or layer norm of a row per workgroup, with a residual added before it. A lane takes pairs
+// RMS norm or layer norm of a row per workgroup, with a residual added before it or a gate. A lane takes pairs
 // of neighbours, strided over the lanes, so that it reads only what it wrote, and 16-bit results are
 // whole words where they may be. See norm_params.
 #version 450
@@ -8,10 +8,12 @@
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/row_unit.glsl"
+#include "lib/math.glsl"
+#include "lib/activation.glsl"
 
 layout(constant_id = NORM_LANES) const uint LANES = 32;
 layout(constant_id = NORM_X_TYPE) const uint X_TYPE = 0;
-layout(constant_id = NORM_RESIDUAL_TYPE) const uint RESIDUAL_TYPE = TYPE_NONE;
+layout(constant_id = NORM_OTHER_TYPE) const uint OTHER_TYPE = TYPE_NONE;
 layout(constant_id = NORM_WEIGHT_TYPE) const uint WEIGHT_TYPE = TYPE_NONE;
 layout(constant_id = NORM_BIAS_TYPE) const uint BIAS_TYPE = TYPE_NONE;
 layout(constant_id = NORM_SUM_TYPE) const uint SUM_TYPE = TYPE_NONE;
@@ -20,10 +22,13 @@ layout(constant_id = NORM_CENTER) const bool CENTER = false;
 layout(constant_id = NORM_INNER) const uint INNER = 1;
 layout(constant_id = NORM_SUM_PAIRS) const bool SUM_PAIRS = false;
 layout(constant_id = NORM_Y_PAIRS) const bool Y_PAIRS = false;
+layout(constant_id = NORM_GATE) const uint GATE = GATE_NONE;
+layout(constant_id = NORM_FUNCTION) const uint FUNCTION = 0;
+layout(constant_id = NORM_GROUPS) const bool GROUPS = false;
 layout(local_size_x_id = NORM_LANES) in;
 // The sum may lie in place of x or of the residual: none of them is readonly.
 ALIASED layout(binding = 0) buffer X { uint x_words[]; };
-ALIASED layout(binding = 1) buffer Residual { uint residual_words[]; };
+ALIASED layout(binding = 1) buffer Other { uint other_words[]; };
 layout(binding = 2) readonly buffer Weight { uint weight_words[]; };
 layout(binding = 3) readonly buffer Bias { uint bias_words[]; };
 ALIASED layout(binding = 4) buffer Sum { uint sum_words[]; };
@@ -70,12 +75,21 @@ uvec4 at_element(uint e)
     return at;
 }
 
+float gate_at(uvec4 at)
+{
+    return activate(LOAD(other_words, place(p.other, at), OTHER_TYPE), FUNCTION, 1.0);
+}
+
 float load_input(uint e)
 {
     uvec4 at = at_element(e);
     float x = LOAD(x_words, place(p.x, at), X_TYPE);
-    if (RESIDUAL_TYPE != TYPE_NONE)
-        x += LOAD(residual_words, place(p.residual, at), RESIDUAL_TYPE);
+    if (OTHER_TYPE != TYPE_NONE && GATE == GATE_NONE)
+        x += LOAD(other_words, place(p.other, at), OTHER_TYPE);
+    if (GATE == GATE_FIRST) {
+        precise float gated = x * gate_at(at); // no sum takes the product as an operand
+        return gated;
+    }
     return x;
 }
 
@@ -167,11 +181,16 @@ ROW_SUM(sum_variance, variance_term)
 float finish(uint e, float v, float scale)
 {
     float y = fma(v, unit, -mean) * scale, weight = 1.0;
+    uint of_whole = GROUPS ? row_at.z * n + e : e;
     if (WEIGHT_TYPE != TYPE_NONE)
-        weight = LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
+        weight = LOAD(weight_words, p.weight_offset + of_whole * p.weight_step, WEIGHT_TYPE);
     if (BIAS_TYPE == TYPE_NONE)
-        return one_nan(y * weight);
-    return one_nan(fma(y, weight, LOAD(bias_words, p.bias_offset + e * p.bias_step, BIAS_TYPE)));
+        y *= weight;
+    else
+        y = fma(y, weight, LOAD(bias_words, p.bias_offset + of_whole * p.bias_step, BIAS_TYPE));
+    if (GATE == GATE_BEHIND)
+        y *= gate_at(at_element(e));
+    return one_nan(y);
 }
 
 void store_y(uint e, float y)

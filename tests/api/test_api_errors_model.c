@@ -47,6 +47,18 @@ static void norm(void **state)
     NORM("bias", op.bias = T(VKA_F32, 1, 3));
     NORM("weight", op.axes = 2);
     NORM("bias", op.axes = 2, op.weight = T(VKA_F32, 5, 3));
+    NORM("gate", op.residual = op.sum = NULL, op.gate = T(VKA_F32, 2, 5, 4));
+    NORM("residual or sum", op.sum = NULL, op.gate = T(VKA_F32, 2, 5, 3));
+    NORM("residual or sum", op.residual = NULL, op.gate = T(VKA_F32, 2, 5, 3));
+    NORM("gate is NULL", op.gate_first = true);
+    NORM("gate is NULL", op.gate_activation = VKA_SILU);
+    NORM("gate_activation", op.gate_activation = VKA_ACTIVATION_COUNT);
+    NORM("axes", op.groups = 3, op.axes = 2, op.weight = op.bias = T(VKA_F32, 5, 3));
+    NORM("no divisor", op.groups = 2);
+    struct vka_tensor *four = T(VKA_F32, 2, 5, 2, 4);
+    FAILS(VKA_UNSUPPORTED, "groups",
+          vka_plan_add_norm(w->plan, VKA_INFO(vka_norm_op, .input = four, .groups = 2,
+                                              .output = T(VKA_F32, 2, 5, 2, 4))));
 }
 
 static void norm_overlaps(void **state)
@@ -57,6 +69,7 @@ static void norm_overlaps(void **state)
     const uint64_t dense[] = {15, 3, 1}, repeat[] = {0, 3, 1};
     NORM("output", op.output = op.residual);
     NORM("output", op.output = op.sum);
+    NORM("output", op.residual = op.sum = NULL, op.output = op.gate = T(VKA_F32, 2, 5, 3));
     NORM("output", op.output = world_strided(w, store, 0, 3, size, repeat));
     NORM("sum", op.sum = world_strided(w, store, 0, 3, size, repeat));
     NORM("sum", op.input = world_strided(w, store, 0, 3, size, dense),

@@ -1,4 +1,5 @@
-/* Norms: types x shapes and axes x kinds x what is there of residual, sum, weight and bias. */
+/* Norms: types x shapes and axes x kinds x what is there of residual, sum, weight, bias and gate, with
+ * groups drawn. */
 #include "check_model.h"
 
 #include <reference/model.h>
@@ -15,10 +16,17 @@ static const struct shape_case {
     {2, {3, 4098}, 1},    {1, {20001}, 1},      {3, {7, 1, 33}, 2},   {4, {65, 3, 1, 8}, 1},
 };
 
-enum part { PART_RESIDUAL = 1, PART_SUM = 2, PART_WEIGHT = 4, PART_BIAS = 8 };
+enum part {
+    PART_RESIDUAL = 1,
+    PART_SUM = 2,
+    PART_WEIGHT = 4,
+    PART_BIAS = 8,
+    PART_GATE = 16,
+    PART_FIRST = 32 /* the gate before the norm */
+};
 
 /* What models have, and each alone. */
-static const unsigned part_sets[] = {0, 1, 2, 3, 4, 7, 12, 15};
+static const unsigned part_sets[] = {0, 1, 2, 3, 4, 7, 12, 15, 16, 20, 28, 52};
 #define DRAWS 3 /* of those, for each shape, kind and mix */
 
 /* Types of input and sum, residual, weight and bias, output. */
@@ -31,7 +39,7 @@ static const enum vka_dtype mixes[][4] = {
 
 struct norm_case {
     struct vka_norm_op op;
-    struct operand x, residual, weight, bias, sum, y;
+    struct operand x, residual, weight, bias, sum, gate, y;
     double *values, *want;
     size_t n; /* elements of a row */
 };
@@ -50,6 +58,8 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
         status = model_operand(c, mix[1], s->rank, s->size, &t->residual);
     if (status == VKA_OK && parts & PART_SUM)
         status = model_operand(c, mix[0], s->rank, s->size, &t->sum);
+    if (status == VKA_OK && parts & PART_GATE)
+        status = model_operand(c, mix[1], s->rank, s->size, &t->gate);
     if (status == VKA_OK && parts & PART_WEIGHT)
         status = model_operand(c, mix[2], axes, row, &t->weight);
     if (status == VKA_OK && parts & PART_BIAS)
@@ -70,6 +80,17 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
     t->op.bias = t->bias.view;
     t->op.output = t->y.view;
     t->op.axes = s->axes;
+    t->op.gate = t->gate.view;
+    t->op.gate_first = (parts & PART_FIRST) != 0;
+    if (parts & PART_GATE) {
+        static const enum vka_activation gates[] = {VKA_SILU, VKA_SIGMOID, VKA_IDENTITY};
+        t->op.gate_activation = gates[rng_range(&c->rng, 0, COUNTOF(gates) - 1)];
+    }
+    if (axes == 1 && s->rank < 4 && rng_chance(&c->rng, 50)) {
+        t->op.groups = (uint32_t)rng_range(&c->rng, 1, 4);
+        while (row[0] % t->op.groups)
+            t->op.groups--;
+    }
     return t->values && t->want ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
 }
 
@@ -86,20 +107,37 @@ static enum vka_status fill(struct check *c, struct norm_case *t)
         status = model_fill(c, &t->weight, -2, 2);
     if (status == VKA_OK)
         status = model_fill(c, &t->bias, -2, 2);
+    if (status == VKA_OK)
+        status = model_fill(c, &t->gate, -4, 4);
     if (status == VKA_OK && t->sum.view)
         status = operand_write_noise(&t->sum, &c->rng);
     return status;
 }
 
+static double gate_of(const struct norm_case *t, size_t i, bool first)
+{
+    return t->gate.view && t->op.gate_first == first
+               ? ref_activation(t->op.gate_activation, 1, t->gate.values[i])
+               : 1;
+}
+
 static void oracle(struct norm_case *t)
 {
+    const double *w = t->weight.view ? t->weight.values : NULL;
+    const double *b = t->bias.view ? t->bias.values : NULL;
+    const size_t groups = t->op.groups > 1 ? t->op.groups : 1, n = t->n / groups;
     for (size_t i = 0; i < t->x.count; i++) {
         double v = t->x.values[i] + (t->residual.view ? t->residual.values[i] : 0);
-        t->values[i] = t->sum.view ? operand_round(t->sum.dtype, (double)(float)v) : v;
+        t->values[i] =
+            t->sum.view ? operand_round(t->sum.dtype, (double)(float)v) : v * gate_of(t, i, true);
     }
-    ref_norm(t->values, t->x.count / t->n, t->n, t->op.kind,
-             t->weight.view ? t->weight.values : NULL, t->bias.view ? t->bias.values : NULL,
-             t->op.epsilon != 0 || t->op.given ? (double)t->op.epsilon : 1e-5, t->want);
+    for (size_t row = 0; row < t->x.count / n; row++)
+        ref_norm(t->values + row * n, 1, n, t->op.kind, w ? w + row % groups * n : NULL,
+                 b ? b + row % groups * n : NULL,
+                 t->op.epsilon != 0 || t->op.given ? (double)t->op.epsilon : 1e-5,
+                 t->want + row * n);
+    for (size_t i = 0; i < t->x.count; i++)
+        t->want[i] *= gate_of(t, i, false);
 }
 
 /* After a run: each element of the sum is rounded once. */
@@ -156,10 +194,11 @@ static void run_case(struct check *c, const struct shape_case *s, const enum vka
         status = fill(c, &t);
     if (status == VKA_OK) {
         oracle(&t);
-        snprintf(text, sizeof text, "%s %s -> %s, %ux%ux%ux%u, rank %u, %u axes, parts %x",
+        snprintf(text, sizeof text,
+                 "%s %s -> %s, %ux%ux%ux%u, rank %u, %u axes, parts %x, %u groups",
                  kind == VKA_LAYER_NORM ? "layer" : "rms", vka_dtype_name(t.x.dtype),
                  vka_dtype_name(t.y.dtype), s->size[0], s->size[1], s->size[2], s->size[3], s->rank,
-                 s->axes, parts);
+                 s->axes, parts, t.op.groups);
     }
     const long failed = c->n_failed;
     model_check(c, status, add, &t.op, &t.y, t.want, text);
@@ -167,7 +206,7 @@ static void run_case(struct check *c, const struct shape_case *s, const enum vka
         check_sum(c, &t, text);
     if (c->n_failed == failed)
         check_in_place(c, &t, text);
-    struct operand *all[] = {&t.x, &t.residual, &t.weight, &t.bias, &t.sum, &t.y};
+    struct operand *all[] = {&t.x, &t.residual, &t.weight, &t.bias, &t.sum, &t.gate, &t.y};
     for (size_t i = 0; i < COUNTOF(all); i++)
         operand_destroy(all[i]);
     free(t.values);
