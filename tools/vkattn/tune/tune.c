@@ -25,7 +25,9 @@
 #define GAIN 0.95
 /* A candidate that is this much slower than the best is not run again. */
 #define HOPELESS 4.0
-#define TUNE_VARIANTS 4 /* variants of a kernel that are tried: 0 .. 3 */
+/* Variants of a kernel that are tried: 0 .. 3, or with --quick 0 and 1. */
+#define TUNE_VARIANTS 4
+#define QUICK_VARIANTS 2
 
 #define LAYER(b, s, d, h)                                                                       \
     {                                                                                           \
@@ -178,7 +180,7 @@ static enum tool_exit try_kernel(struct tuning *t, struct contest *c, const char
         code = tune_check(t, kernel, c->work->dtype, &right);
     if (code == TOOL_OK && !right)
         return demote(t, kernel);
-    for (unsigned v = 0; v < TUNE_VARIANTS && more && code == TOOL_OK; v++)
+    for (unsigned v = 0; v < t->n_variant && more && code == TOOL_OK; v++)
         code = try_variant(t, c, kernel, v, before, &more);
     return code;
 }
@@ -330,6 +332,7 @@ static enum tool_exit measure(struct tuning *t, int only, bool quick)
     enum tool_exit code = TOOL_OK;
     const bool cpu = t->properties.type == VKA_DEVICE_CPU;
     const enum scale scale = quick ? QUICK : cpu ? CPU : GPU;
+    t->n_variant = quick ? QUICK_VARIANTS : TUNE_VARIANTS;
     for (int dtype = 0; option_dtypes[dtype] && code == TOOL_OK; dtype++) {
         if (only >= 0 ? dtype != only : (cpu || quick) && dtype != VKA_F32)
             continue;

@@ -19,6 +19,7 @@ struct tuning {
     char checked[TUNE_CHECKED][TUNE_NAME]; /* "KERNEL TYPE" of those that passed */
     char seen[TUNE_SEEN][TUNE_NAME];       /* problems that are decided */
     size_t n_kernel, n_checked, n_seen;
+    unsigned n_variant; /* of a kernel, that are tried */
 };
 
 #endif
