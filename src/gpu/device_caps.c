@@ -122,6 +122,22 @@ static uint32_t count_processors(const struct vk_instance *instance, VkPhysicalD
     return 0;
 }
 
+/* The bytes that one buffer and its memory may have. */
+static uint64_t most_bytes(const struct vk_instance *instance, VkPhysicalDevice physical,
+                           uint32_t version, uint64_t allocation)
+{
+    VkPhysicalDeviceMaintenance4Properties buffers = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &buffers};
+    if (version < VK_API_VERSION_1_3 &&
+        !vk_has_extension(instance, physical, VK_KHR_MAINTENANCE_4_EXTENSION_NAME))
+        return allocation;
+    instance->vkGetPhysicalDeviceProperties2(physical, &properties);
+    const uint64_t most = buffers.maxBufferSize;
+    return most && most < allocation ? most : allocation;
+}
+
 static void read_properties(const struct vk_instance *instance, VkPhysicalDevice physical,
                             struct caps *caps)
 {
@@ -176,7 +192,8 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->max_workgroup = most_invocations(limits);
     p->max_shared_memory = limits->maxComputeSharedMemorySize;
     p->max_buffer_range = limits->maxStorageBufferRange;
-    p->max_allocation = maintenance.maxMemoryAllocationSize;
+    p->max_allocation =
+        most_bytes(instance, physical, version, maintenance.maxMemoryAllocationSize);
     memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
     caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
     if (p->type == VKA_DEVICE_CPU && /* its kernels read texels */

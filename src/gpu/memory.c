@@ -6,6 +6,8 @@
 
 #define ALIGNMENT MEMORY_ALIGNMENT
 #define BLOCK_SIZE (64ull << 20)
+#define BLOCKS_OF_A_SIZE \
+    512 /* then twice that size: drivers need not take more than 4,096 allocations */
 #define STAGING_LEAST (1ull << 20) /* for small copies and the receipts */
 
 /* Takes the smallest hole that fits. */
@@ -61,6 +63,31 @@ static enum vka_status fit_budget(struct vka_device *device, enum memory_kind ki
     return VKA_OK;
 }
 
+/* Bytes of a block that is not made for one range alone. */
+static uint64_t usual_size(const struct memory *memory, enum memory_kind kind, uint64_t limit)
+{
+    uint64_t size = kind == MEMORY_STAGING ? STAGING_LEAST : BLOCK_SIZE;
+    size_t n = 0;
+    for (const struct memory_block *b = memory->blocks; b; b = b->next)
+        n += b->kind == kind;
+    for (; n >= BLOCKS_OF_A_SIZE && size < limit; n -= BLOCKS_OF_A_SIZE)
+        size *= 2;
+    return size < limit ? size : limit / ALIGNMENT * ALIGNMENT;
+}
+
+/* Adds a block. Where the device has no memory for it, empty blocks are given back, and one of no
+ * more than `size` is asked for: a driver need not tell its budget, and the memory is that of other
+ * programs too. */
+static enum vka_status add_block(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                 uint64_t block_size, struct memory_block **block)
+{
+    ENSURE(memory_block_create(device, kind, block_size, true, block));
+    if (*block)
+        return VKA_OK;
+    memory_trim(device);
+    return memory_block_create(device, kind, size, false, block);
+}
+
 uint64_t memory_largest(const struct vka_device *device)
 {
     return device->caps.properties.max_allocation / ALIGNMENT * ALIGNMENT;
@@ -85,14 +112,12 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
         if (block_take(block, size, range))
             return VKA_OK;
     }
-    uint64_t block_size = kind == MEMORY_STAGING ? STAGING_LEAST : BLOCK_SIZE;
-    if (block_size > limit)
-        block_size = limit / ALIGNMENT * ALIGNMENT;
+    uint64_t block_size = usual_size(&device->memory, kind, limit);
     if (size > block_size / 4)
         block_size = size; /* a block of its own */
     ENSURE(fit_budget(device, kind, size, &block_size));
     struct memory_block *block = NULL;
-    ENSURE(memory_block_create(device, kind, block_size, &block));
+    ENSURE(add_block(device, kind, size, block_size, &block));
     block_take(block, size, range);
     return VKA_OK;
 }

@@ -124,26 +124,90 @@ void memory_block_destroy(struct vka_device *device, struct memory_block *block)
     free(block);
 }
 
-/* Makes the buffer of a block and binds it to memory of its own. */
-static enum vka_status block_fill(struct vka_device *device, struct memory_block *block)
+/* The bytes of a heap that the driver would give at the moment. */
+static uint64_t driver_left(const struct vka_device *device, uint32_t type)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 m = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
+        .pNext = &budget,
+    };
+    device->instance.vkGetPhysicalDeviceMemoryProperties2(device->physical, &m);
+    uint32_t heap = m.memoryProperties.memoryTypes[type].heapIndex;
+    uint64_t limit = budget.heapBudget[heap], used = budget.heapUsage[heap];
+    return used < limit ? limit - used : 0;
+}
+
+/* The type for device memory where the device's own heap is full: that of integrated GPUs may be a
+ * small portion of the machine's memory, all of which they can read. The usual type where there is
+ * none. */
+static uint32_t type_beside(const struct vka_device *device, enum memory_kind kind,
+                            uint32_t allowed)
+{
+    const VkMemoryPropertyFlags need =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const uint32_t usual = device->memory.type[kind];
+    VkPhysicalDeviceMemoryProperties m;
+    if (kind != MEMORY_DEVICE || device->caps.properties.type != VKA_DEVICE_INTEGRATED)
+        return usual;
+    device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
+    for (uint32_t i = 0; i < m.memoryTypeCount; i++) {
+        const VkMemoryType *t = &m.memoryTypes[i];
+        const bool local = m.memoryHeaps[t->heapIndex].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
+        if (allowed >> i & 1 && !local && (t->propertyFlags & need) == need)
+            return i;
+    }
+    return usual;
+}
+
+static VkResult allocate(const struct vka_device *device, struct memory_block *block, uint32_t type,
+                         uint64_t bytes)
+{
+    const VkMemoryAllocateFlagsInfo flags = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
+    };
+    return device->vk.vkAllocateMemory(device->handle,
+                                       &(VkMemoryAllocateInfo){
+                                           .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                           .pNext = device->caps.device_address ? &flags : NULL,
+                                           .allocationSize = bytes,
+                                           .memoryTypeIndex = type,
+                                       },
+                                       NULL, &block->memory);
+}
+
+/* Allocates in the heap of the block's kind, or beside it where the driver says that it is full. */
+static VkResult allocate_either(const struct vka_device *device, struct memory_block *block,
+                                const VkMemoryRequirements *need)
+{
+    const uint32_t own = device->memory.type[block->kind];
+    const uint32_t other = type_beside(device, block->kind, need->memoryTypeBits);
+    const bool full =
+        other != own && device->memory.has_budget && driver_left(device, own) < need->size;
+    VkResult result = allocate(device, block, full ? other : own, need->size);
+    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY && other != own)
+        result = allocate(device, block, full ? own : other, need->size);
+    return result;
+}
+
+/* Makes the buffer of a block and binds it to memory of its own. retried: want of device memory is
+ * not told of, and *lacking is set. */
+static enum vka_status block_fill(struct vka_device *device, struct memory_block *block,
+                                  bool retried, bool *lacking)
 {
     struct log *log = &device->log;
     VkBufferCreateInfo info = buffer_info(device, block->size);
     ENSURE_VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
     VkMemoryRequirements requirements;
     device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
-    const VkMemoryAllocateFlagsInfo flags = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
-        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
-    };
-    ENSURE_VK(device->vk.vkAllocateMemory(device->handle,
-                                          &(VkMemoryAllocateInfo){
-                                              .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                              .pNext = device->caps.device_address ? &flags : NULL,
-                                              .allocationSize = requirements.size,
-                                              .memoryTypeIndex = device->memory.type[block->kind],
-                                          },
-                                          NULL, &block->memory));
+    VkResult result = allocate_either(device, block, &requirements);
+    *lacking = retried && result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (*lacking)
+        return VKA_OUT_OF_DEVICE_MEMORY;
+    if (result != VK_SUCCESS)
+        return vk_error(log, result, "vkAllocateMemory");
     ENSURE_VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
     block->address = memory_address(device, block);
     if (device->memory.mapped[block->kind])
@@ -153,9 +217,10 @@ static enum vka_status block_fill(struct vka_device *device, struct memory_block
 }
 
 enum vka_status memory_block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
-                                    struct memory_block **out)
+                                    bool retried, struct memory_block **out)
 {
     enum vka_status status = VKA_OK;
+    bool lacking = false;
     struct log *log = &device->log;
     struct memory_block *block = calloc(1, sizeof *block);
     CHECK_ALLOC(block);
@@ -167,7 +232,8 @@ enum vka_status memory_block_create(struct vka_device *device, enum memory_kind 
     CHECK_ALLOC(block->holes);
     block->holes[0] = (struct memory_hole){0, size};
     block->n_hole = 1;
-    TRY(block_fill(device, block));
+    *out = NULL;
+    TRY(block_fill(device, block, retried, &lacking));
     block->next = device->memory.blocks;
     device->memory.blocks = block;
     *out = block;
@@ -176,7 +242,7 @@ enum vka_status memory_block_create(struct vka_device *device, enum memory_kind 
 fail:
     if (block)
         memory_block_destroy(device, block);
-    return status;
+    return lacking ? VKA_OK : status;
 }
 
 void memory_finish(struct vka_device *device)
@@ -205,7 +271,7 @@ void memory_empty(struct vka_device *device)
 enum vka_status memory_refill(struct vka_device *device)
 {
     for (struct memory_block *block = device->memory.blocks; block; block = block->next)
-        ENSURE(block_fill(device, block));
+        ENSURE(block_fill(device, block, false, &(bool){false}));
     return VKA_OK;
 }
 
@@ -218,21 +284,6 @@ static uint64_t allocated(const struct memory *memory)
     return bytes;
 }
 
-/* The bytes of a heap that the driver would give at the moment. */
-static uint64_t driver_left(const struct vka_device *device, uint32_t type)
-{
-    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
-    VkPhysicalDeviceMemoryProperties2 m = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
-        .pNext = &budget,
-    };
-    device->instance.vkGetPhysicalDeviceMemoryProperties2(device->physical, &m);
-    uint32_t heap = m.memoryProperties.memoryTypes[type].heapIndex;
-    uint64_t limit = budget.heapBudget[heap], used = budget.heapUsage[heap];
-    return used < limit ? limit - used : 0;
-}
-
 uint64_t memory_left(const struct vka_device *device, enum memory_kind kind)
 {
     const struct memory *memory = &device->memory;
@@ -241,6 +292,8 @@ uint64_t memory_left(const struct vka_device *device, enum memory_kind kind)
         left = used < memory->limit ? memory->limit - used : 0;
     if (memory->has_budget) {
         uint64_t driver = driver_left(device, memory->type[kind]);
+        const uint64_t beside = driver_left(device, type_beside(device, kind, UINT32_MAX));
+        driver = beside > driver ? beside : driver;
         left = driver < left ? driver : left;
     }
     return left;

@@ -43,10 +43,11 @@ uint64_t memory_address(struct vka_device *device, const struct memory_block *bl
 uint64_t memory_left(const struct vka_device *device, enum memory_kind kind);
 void memory_trim(struct vka_device *device);
 
-/* Adds a block of our own, which is one hole; frees a block, and its Vulkan objects unless they are
- * the application's. */
+/* Adds a block of our own, which is one hole; `retried`: where the device has no memory for it, that
+ * is no error and *block is NULL. Frees a block, and its Vulkan objects unless they are the
+ * application's. */
 enum vka_status memory_block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
-                                    struct memory_block **block);
+                                    bool retried, struct memory_block **block);
 void memory_block_destroy(struct vka_device *device, struct memory_block *block);
 
 #endif

@@ -130,6 +130,9 @@ static void VKAPI_CALL get_properties2(VkPhysicalDevice physical, VkPhysicalDevi
             ((VkPhysicalDeviceMaintenance3Properties *)s)->maxMemoryAllocationSize =
                 fake.max_allocation;
             break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES:
+            ((VkPhysicalDeviceMaintenance4Properties *)s)->maxBufferSize = fake.max_buffer;
+            break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES:
             strcpy(((VkPhysicalDeviceDriverProperties *)s)->driverName, fake.driver);
             strcpy(((VkPhysicalDeviceDriverProperties *)s)->driverInfo, "1.2");

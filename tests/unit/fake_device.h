@@ -12,7 +12,7 @@ struct fake_device {
     VkBool32 maintenance4, flexible, reductions, conversions, elements;
     VkPhysicalDeviceSubgroupProperties subgroup;
     VkPhysicalDeviceSubgroupSizeControlProperties size;
-    uint64_t max_allocation, host_alignment;
+    uint64_t max_allocation, max_buffer, host_alignment; /* max_buffer 0: not told */
     VkExternalMemoryFeatureFlags external;
     const char *driver;
     const char *extensions[8];

@@ -186,6 +186,22 @@ static void queues_and_memory(void **state)
     assert_false(read_caps().host_import);
 }
 
+/* A tensor is one buffer in one allocation, so the smaller of both limits counts. */
+static void buffers(void **state)
+{
+    (void)state;
+    assert_int_equal(read_caps().properties.max_allocation, 1u << 31);
+    fake.max_buffer = 1u << 30;
+    assert_int_equal(read_caps().properties.max_allocation, 1u << 30);
+    fake.max_buffer = 1ull << 40;
+    assert_int_equal(read_caps().properties.max_allocation, 1u << 31);
+    fake.max_buffer = 1u << 30;
+    fake.properties.apiVersion = VK_API_VERSION_1_2; /* nobody may ask */
+    assert_int_equal(read_caps().properties.max_allocation, 1u << 31);
+    fake.extensions[3] = "VK_KHR_maintenance4";
+    assert_int_equal(read_caps().properties.max_allocation, 1u << 30);
+}
+
 static void matrices(void **state)
 {
     (void)state;
@@ -483,6 +499,7 @@ TEST_PROGRAM(device_caps)
         cmocka_unit_test_setup(versions, set_up),
         cmocka_unit_test_setup(subgroups, set_up),
         cmocka_unit_test_setup(queues_and_memory, set_up),
+        cmocka_unit_test_setup(buffers, set_up),
         cmocka_unit_test_setup(matrices, set_up),
         cmocka_unit_test_setup(matrices_of_no_use, set_up),
         cmocka_unit_test_setup(flexible_matrices, set_up),
