@@ -328,6 +328,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkCmdWriteTimestamp(VkCommandBuffer handl
     struct stub_command_buffer *commands = recording(handle, __func__);
     const struct stub_query_pool *pool = STUB_GET(commands->device, STUB_QUERY_POOL, object);
     STUB_CHECK(query < pool->count, "query %u of %u", query, pool->count);
+    STUB_CHECK(!commands->device->kind->no_timestamps, "a timestamp, which the queue has not");
     struct stub_command *c = add(handle, STUB_STAMP);
     c->to = (uint64_t)object;
     c->first = query;

@@ -12,15 +12,15 @@
 
 /* ---- Code ------------------------------------------------------------------------------------ */
 
-/* Notes the bindings that SPIR-V declares; it does so before its first function. */
+/* Notes the bindings that SPIR-V declares; it does so before its first function, where the code that
+ * is kept ends. */
 static void read_code(struct stub_shader_module *module, const uint32_t *words, size_t n)
 {
-    for (size_t i = 5; i < n;) {
+    size_t i = 5;
+    while (i < n && (words[i] & 0xffff) != OP_FUNCTION) {
         const uint32_t op = words[i] & 0xffff, length = words[i] >> 16;
         if (!length || length > n - i)
             stub_mistake("vkCreateShaderModule", "an instruction of %u words at %zu", length, i);
-        if (op == OP_FUNCTION)
-            return;
         if (op == OP_DECORATE && length == 4 && words[i + 2] == DECORATION_BINDING) {
             if (words[i + 3] >= STUB_BINDINGS)
                 stub_mistake("vkCreateShaderModule", "binding %u", words[i + 3]);
@@ -30,6 +30,11 @@ static void read_code(struct stub_shader_module *module, const uint32_t *words, 
             module->sets |= words[i + 3] != 0;
         i += length;
     }
+    module->n = i;
+    module->words = malloc(i * sizeof *words);
+    if (!module->words)
+        abort();
+    memcpy(module->words, words, i * sizeof *words);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL
@@ -39,11 +44,23 @@ stub_vkCreateShaderModule(VkDevice handle, const VkShaderModuleCreateInfo *info,
     (void)a;
     STUB_CHECK(info->codeSize >= 20 && info->codeSize % 4 == 0 && info->pCode[0] == SPIRV_MAGIC,
                "%zu bytes that are no SPIR-V", info->codeSize);
-    struct stub_shader_module *module =
-        stub_create((struct stub_device *)handle, STUB_SHADER_MODULE, sizeof *module);
+    struct stub_device *device = (struct stub_device *)handle;
+    struct stub_shader_module *module = stub_create(device, STUB_SHADER_MODULE, sizeof *module);
     read_code(module, info->pCode, info->codeSize / 4);
+    stub_check_code(device, module->words, module->n);
     *out = (VkShaderModule)module->object.handle;
     return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL stub_vkDestroyShaderModule(VkDevice device, VkShaderModule object,
+                                                             const VkAllocationCallbacks *a)
+{
+    (void)a;
+    struct stub_shader_module *module =
+        STUB_REMOVE((struct stub_device *)device, STUB_SHADER_MODULE, object);
+    if (module)
+        free(module->words);
+    free(module);
 }
 
 /* ---- Layouts --------------------------------------------------------------------------------- */
@@ -128,8 +145,7 @@ static VkPipeline create_pipeline(struct stub_device *device,
     if ((layout->count < 32 && module->bindings >> layout->count) || module->sets)
         stub_mistake(function, "the code has a binding that its layout of %u has not",
                      layout->count);
-    if (info->stage.flags && !device->kind->size_control)
-        stub_mistake(function, "full subgroups, which the device cannot demand");
+    stub_check_stage(device, module, &info->stage);
     struct stub_pipeline *pipeline = stub_create(device, STUB_PIPELINE, sizeof *pipeline);
     pipeline->count = layout->count;
     pipeline->push = layout->push;
@@ -310,9 +326,15 @@ void stub_check_set(struct stub_device *device, const struct stub_pipeline *pipe
 }
 
 const struct stub_function stub_descriptor_functions[] = {
-    STUB_FUNCTION(vkCreateShaderModule),    STUB_FUNCTION(vkCreateDescriptorSetLayout),
-    STUB_FUNCTION(vkCreatePipelineLayout),  STUB_FUNCTION(vkCreateComputePipelines),
-    STUB_FUNCTION(vkCreateBufferView),      STUB_FUNCTION(vkCreateDescriptorPool),
-    STUB_FUNCTION(vkDestroyDescriptorPool), STUB_FUNCTION(vkAllocateDescriptorSets),
-    STUB_FUNCTION(vkUpdateDescriptorSets),  {0},
+    STUB_FUNCTION(vkCreateShaderModule),
+    STUB_FUNCTION(vkDestroyShaderModule),
+    STUB_FUNCTION(vkCreateDescriptorSetLayout),
+    STUB_FUNCTION(vkCreatePipelineLayout),
+    STUB_FUNCTION(vkCreateComputePipelines),
+    STUB_FUNCTION(vkCreateBufferView),
+    STUB_FUNCTION(vkCreateDescriptorPool),
+    STUB_FUNCTION(vkDestroyDescriptorPool),
+    STUB_FUNCTION(vkAllocateDescriptorSets),
+    STUB_FUNCTION(vkUpdateDescriptorSets),
+    {0},
 };

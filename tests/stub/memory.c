@@ -42,13 +42,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkAllocateMemory(VkDevice handle,
     STUB_CHECK(info->allocationSize <= device->kind->allocation,
                "%llu bytes exceed maxMemoryAllocationSize",
                (unsigned long long)info->allocationSize);
-    STUB_CHECK(info->memoryTypeIndex < 2, "memory type %u", info->memoryTypeIndex);
-    if (device->allocated + info->allocationSize > device->kind->heap)
+    const uint32_t type = info->memoryTypeIndex;
+    STUB_CHECK(type < 2u + !!device->kind->window, "memory type %u", type);
+    if (device->allocated[type] + info->allocationSize > stub_heap(device->kind, type))
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     STUB_CHECK(device->allocations < 4096, "more than maxMemoryAllocationCount allocations");
     struct stub_memory *memory = stub_create(device, STUB_MEMORY, sizeof *memory);
     memory->size = info->allocationSize;
-    memory->type = info->memoryTypeIndex;
+    memory->type = type;
     for (const VkBaseInStructure *s = info->pNext; s; s = s->pNext)
         if (s->sType == VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO)
             memory->address = ((const VkMemoryAllocateFlagsInfo *)s)->flags &
@@ -57,7 +58,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkAllocateMemory(VkDevice handle,
         free(STUB_REMOVE(device, STUB_MEMORY, memory->object.handle));
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    device->allocated += memory->size;
+    device->allocated[type] += memory->size;
     device->allocations++;
     *out = (VkDeviceMemory)memory->object.handle;
     return VK_SUCCESS;
@@ -71,7 +72,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkFreeMemory(VkDevice handle, VkDeviceMem
     struct stub_memory *memory = STUB_REMOVE(device, STUB_MEMORY, object);
     if (!memory)
         return;
-    device->allocated -= memory->size;
+    device->allocated[memory->type] -= memory->size;
     device->allocations--;
     if (memory->pages)
         munmap(memory->bytes - (pages_of(memory) - memory->size) / 64 * 64,
@@ -88,7 +89,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkMapMemory(VkDevice handle, VkDevice
     (void)flags;
     struct stub_device *device = (struct stub_device *)handle;
     struct stub_memory *memory = STUB_GET(device, STUB_MEMORY, object);
-    STUB_CHECK(memory->type == 1 || device->kind->mapped, "memory that the host cannot see");
+    STUB_CHECK(memory->type > 0 || device->kind->mapped, "memory that the host cannot see");
     STUB_CHECK(!memory->mapped, "memory that is mapped already");
     STUB_CHECK(offset < memory->size &&
                    (size == VK_WHOLE_SIZE || (size > 0 && size <= memory->size - offset)),
@@ -115,6 +116,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateBuffer(VkDevice handle,
     (void)a;
     struct stub_device *device = (struct stub_device *)handle;
     STUB_CHECK(info->size > 0 && info->usage, "a buffer without size or usage");
+    STUB_CHECK(info->size <= stub_most_buffer(device->kind), "%llu bytes exceed maxBufferSize",
+               (unsigned long long)info->size);
     STUB_CHECK(!(info->usage & VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT) || device->kind->address,
                "usage of addresses, which the device has not");
     struct stub_buffer *buffer = stub_create(device, STUB_BUFFER, sizeof *buffer);
@@ -130,7 +133,8 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetBufferMemoryRequirements(VkDevice ha
 {
     struct stub_device *device = (struct stub_device *)handle;
     const struct stub_buffer *buffer = STUB_GET(device, STUB_BUFFER, object);
-    *need = (VkMemoryRequirements){buffer->size, device->kind->alignment, 3};
+    *need =
+        (VkMemoryRequirements){buffer->size, device->kind->alignment, device->kind->window ? 7 : 3};
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL stub_vkBindBufferMemory(VkDevice handle, VkBuffer object,

@@ -128,39 +128,70 @@ void *stub_remove(struct stub_device *device, enum stub_type type, uint64_t hand
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
+/* Notes what a structure of a chain enables. */
+static void enable(const VkBaseInStructure *s, struct stub_enabled *on)
+{
+    switch ((int)s->sType) {
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2:
+        on->int64 |= ((const VkPhysicalDeviceFeatures2 *)s)->features.shaderInt64;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES:
+        on->size_control |=
+            ((const VkPhysicalDeviceSubgroupSizeControlFeatures *)s)->subgroupSizeControl;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES:
+        on->float16 |= ((const VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderFloat16;
+        on->int8 |= ((const VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderInt8;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES:
+        on->storage16 |=
+            ((const VkPhysicalDevice16BitStorageFeatures *)s)->storageBuffer16BitAccess;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES:
+        on->storage8 |= ((const VkPhysicalDevice8BitStorageFeatures *)s)->storageBuffer8BitAccess;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES:
+        on->address |=
+            ((const VkPhysicalDeviceBufferDeviceAddressFeatures *)s)->bufferDeviceAddress;
+        break;
+    case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES:
+        on->dot |=
+            ((const VkPhysicalDeviceShaderIntegerDotProductFeatures *)s)->shaderIntegerDotProduct;
+        break;
+    default:
+        break;
+    }
+}
+
 /* Nothing is enabled that the device has not. */
-static void check_features(const struct stub_kind *kind, const VkBaseInStructure *chain)
+static struct stub_enabled read_features(const struct stub_kind *kind,
+                                         const VkBaseInStructure *chain)
 {
     static const char *const function = "vkCreateDevice";
+    struct stub_enabled on = {.float16 = false};
+    bool timeline = false;
     for (const VkBaseInStructure *s = chain; s; s = s->pNext) {
-        const char *missing = NULL;
-        if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2) {
-            if (((const VkPhysicalDeviceFeatures2 *)s)->features.shaderInt64 && !kind->int64)
-                missing = "shaderInt64";
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES) {
-            if (!kind->timeline)
-                missing = "timelineSemaphore";
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES) {
-            if (!kind->size_control)
-                missing = "subgroupSizeControl";
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES) {
-            const VkPhysicalDeviceShaderFloat16Int8Features *f = (const void *)s;
-            if ((f->shaderFloat16 && !kind->float16) || (f->shaderInt8 && !kind->storage8))
-                missing = "shaderFloat16 or shaderInt8";
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES) {
-            if (!kind->storage8)
-                missing = "storageBuffer8BitAccess";
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES) {
-            if (!kind->address)
-                missing = "bufferDeviceAddress";
-        } else if (s->sType ==
-                   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES) {
-            if (!kind->dot)
-                missing = "shaderIntegerDotProduct";
-        }
-        if (missing)
-            stub_mistake(function, "%s is enabled, which the device has not", missing);
+        enable(s, &on);
+        timeline |= s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES;
     }
+    const struct {
+        bool on, had;
+        const char *name;
+    } rows[] = {
+        {on.int64, kind->int64, "shaderInt64"},
+        {timeline, kind->timeline, "timelineSemaphore"},
+        {on.size_control, kind->size_control, "subgroupSizeControl"},
+        {on.float16, kind->float16, "shaderFloat16"},
+        {on.int8, kind->storage8, "shaderInt8"},
+        {on.storage16, kind->storage16, "storageBuffer16BitAccess"},
+        {on.storage8, kind->storage8, "storageBuffer8BitAccess"},
+        {on.address, kind->address, "bufferDeviceAddress"},
+        {on.dot, kind->dot, "shaderIntegerDotProduct"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].on && !rows[i].had)
+            stub_mistake(function, "%s is enabled, which the device has not", rows[i].name);
+    return on;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateDevice(VkPhysicalDevice physical,
@@ -172,11 +203,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateDevice(VkPhysicalDevice physi
     const struct stub_kind *kind = ((const struct stub_physical *)physical)->kind;
     STUB_CHECK(info->enabledExtensionCount == 0, "%s is enabled, which the device has not",
                info->ppEnabledExtensionNames[0]);
-    check_features(kind, info->pNext);
+    const struct stub_enabled enabled = read_features(kind, info->pNext);
     struct stub_device *device = calloc(1, sizeof *device);
     if (!device)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     device->kind = kind;
+    device->enabled = enabled;
     set_loader_magic_value(device);
     set_loader_magic_value(&device->queue);
     device->queue.device = device;
@@ -353,30 +385,19 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkGetQueryPoolResults(VkDevice handle
 DESTROY(vkDestroyBufferView, STUB_BUFFER_VIEW, VkBufferView)
 DESTROY(vkDestroySemaphore, STUB_SEMAPHORE, VkSemaphore)
 DESTROY(vkDestroyQueryPool, STUB_QUERY_POOL, VkQueryPool)
-DESTROY(vkDestroyShaderModule, STUB_SHADER_MODULE, VkShaderModule)
 DESTROY(vkDestroyDescriptorSetLayout, STUB_SET_LAYOUT, VkDescriptorSetLayout)
 DESTROY(vkDestroyPipelineLayout, STUB_PIPELINE_LAYOUT, VkPipelineLayout)
 DESTROY(vkDestroyPipeline, STUB_PIPELINE, VkPipeline)
 DESTROY(vkDestroyPipelineCache, STUB_PIPELINE_CACHE, VkPipelineCache)
 
 const struct stub_function stub_object_functions[] = {
-    STUB_FUNCTION(vkCreateDevice),
-    STUB_FUNCTION(vkDestroyDevice),
-    STUB_FUNCTION(vkGetDeviceQueue),
-    STUB_FUNCTION(vkCreateSemaphore),
-    STUB_FUNCTION(vkCreateFence),
-    STUB_FUNCTION(vkDestroyFence),
-    STUB_FUNCTION(vkCreatePipelineCache),
-    STUB_FUNCTION(vkGetPipelineCacheData),
-    STUB_FUNCTION(vkCreateQueryPool),
-    STUB_FUNCTION(vkGetQueryPoolResults),
-    STUB_FUNCTION(vkDestroyBufferView),
-    STUB_FUNCTION(vkDestroySemaphore),
-    STUB_FUNCTION(vkDestroyQueryPool),
-    STUB_FUNCTION(vkDestroyShaderModule),
-    STUB_FUNCTION(vkDestroyDescriptorSetLayout),
-    STUB_FUNCTION(vkDestroyPipelineLayout),
-    STUB_FUNCTION(vkDestroyPipeline),
-    STUB_FUNCTION(vkDestroyPipelineCache),
-    {0},
+    STUB_FUNCTION(vkCreateDevice),          STUB_FUNCTION(vkDestroyDevice),
+    STUB_FUNCTION(vkGetDeviceQueue),        STUB_FUNCTION(vkCreateSemaphore),
+    STUB_FUNCTION(vkCreateFence),           STUB_FUNCTION(vkDestroyFence),
+    STUB_FUNCTION(vkCreatePipelineCache),   STUB_FUNCTION(vkGetPipelineCacheData),
+    STUB_FUNCTION(vkCreateQueryPool),       STUB_FUNCTION(vkGetQueryPoolResults),
+    STUB_FUNCTION(vkDestroyBufferView),     STUB_FUNCTION(vkDestroySemaphore),
+    STUB_FUNCTION(vkDestroyQueryPool),      STUB_FUNCTION(vkDestroyDescriptorSetLayout),
+    STUB_FUNCTION(vkDestroyPipelineLayout), STUB_FUNCTION(vkDestroyPipeline),
+    STUB_FUNCTION(vkDestroyPipelineCache),  {0},
 };

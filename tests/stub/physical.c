@@ -1,4 +1,4 @@
-/* The devices that are played, and the entrance that the Vulkan loader takes. */
+/* What the devices say of themselves, and the entrance that the Vulkan loader takes. */
 #include "stub.h"
 
 #include <vulkan/vk_icd.h>
@@ -9,87 +9,6 @@
 #include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define GIB (UINT64_C(1) << 30)
-
-static const struct stub_kind kinds[STUB_DEVICES] = {
-    {.name = "cpu",
-     .type = VK_PHYSICAL_DEVICE_TYPE_CPU,
-     .api_version = VK_API_VERSION_1_3,
-     .subgroup = 8,
-     .invocations = 1024,
-     .shared = 32768,
-     .groups_x = 65535,
-     .groups_yz = 65535,
-     .storage_buffers = 32,
-     .range = 1u << 27,
-     .texels = 1u << 27,
-     .alignment = 16,
-     .allocation = 4 * GIB,
-     .heap = 1024 * GIB,
-     .mapped = true,
-     .timeline = true,
-     .float16 = true,
-     .storage16 = true,
-     .storage8 = true,
-     .int64 = true,
-     .address = true,
-     .dot = true,
-     .size_control = true,
-     .operations = true},
-    {.name = "least",
-     .type = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU,
-     .api_version = VK_API_VERSION_1_1,
-     .subgroup = 4,
-     .invocations = 128,
-     .shared = 16384,
-     .groups_x = 65535,
-     .groups_yz = 65535,
-     .storage_buffers = 8,
-     .range = 1u << 27,
-     .texels = 65536,
-     .alignment = 256,
-     .allocation = GIB,
-     .heap = 64 * GIB},
-    {.name = "small",
-     .type = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU,
-     .api_version = VK_API_VERSION_1_1,
-     .subgroup = 16,
-     .invocations = 256,
-     .shared = 32768,
-     .groups_x = 65535,
-     .groups_yz = 65535,
-     .storage_buffers = 24,
-     .range = 1u << 27,
-     .texels = 65536,
-     .alignment = 64,
-     .allocation = 2 * GIB,
-     .heap = 64 * GIB,
-     .mapped = true,
-     .storage16 = true,
-     .operations = true},
-    {.name = "large",
-     .type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
-     .api_version = VK_API_VERSION_1_3,
-     .subgroup = 32,
-     .invocations = 1024,
-     .shared = 49152,
-     .groups_x = INT32_MAX,
-     .groups_yz = 65535,
-     .storage_buffers = 1u << 20,
-     .range = UINT32_MAX,
-     .texels = 1u << 27,
-     .alignment = 16,
-     .allocation = 256 * GIB,
-     .heap = 4096 * GIB,
-     .timeline = true,
-     .float16 = true,
-     .storage16 = true,
-     .storage8 = true,
-     .int64 = true,
-     .dot = true,
-     .size_control = true,
-     .operations = true},
-};
 
 struct instance {
     void *loader; /* first */
@@ -136,10 +55,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateInstance(const VkInstanceCrea
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     set_loader_magic_value(instance);
     for (size_t i = 0; i < STUB_DEVICES; i++)
-        if (has_name(names && *names ? names : "cpu", kinds[i].name)) {
+        if (has_name(names && *names ? names : "cpu", stub_kinds[i].name)) {
             struct stub_physical *physical = &instance->physical[instance->n++];
             set_loader_magic_value(physical);
-            physical->kind = &kinds[i];
+            physical->kind = &stub_kinds[i];
         }
     *out = (VkInstance)instance;
     return VK_SUCCESS;
@@ -193,7 +112,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceProperties(VkPhysicalD
         .apiVersion = kind->api_version,
         .driverVersion = 1,
         .vendorID = 0x1d0,
-        .deviceID = 1 + (uint32_t)(kind - kinds),
+        .deviceID = 1 + (uint32_t)(kind - stub_kinds),
         .deviceType = kind->type,
         .limits =
             {
@@ -207,7 +126,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceProperties(VkPhysicalD
                 .maxComputeSharedMemorySize = kind->shared,
                 .maxComputeWorkGroupCount = {kind->groups_x, kind->groups_yz, kind->groups_yz},
                 .maxComputeWorkGroupInvocations = kind->invocations,
-                .maxComputeWorkGroupSize = {kind->invocations, kind->invocations, 64},
+                .maxComputeWorkGroupSize = {kind->invocations, kind->invocations, STUB_DEEP},
                 .minMemoryMapAlignment = 64,
                 .minTexelBufferOffsetAlignment = kind->alignment,
                 .minStorageBufferOffsetAlignment = kind->alignment,
@@ -237,16 +156,15 @@ stub_vkGetPhysicalDeviceProperties2(VkPhysicalDevice physical, VkPhysicalDeviceP
             VkPhysicalDeviceSubgroupProperties *g = (void *)s;
             g->subgroupSize = kind->subgroup;
             g->supportedStages = VK_SHADER_STAGE_COMPUTE_BIT;
-            g->supportedOperations = VK_SUBGROUP_FEATURE_BASIC_BIT;
-            if (kind->operations)
-                g->supportedOperations |= VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
-                                          VK_SUBGROUP_FEATURE_BALLOT_BIT |
-                                          VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+            g->supportedOperations = stub_operations(kind);
         } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES) {
             VkPhysicalDeviceSubgroupSizeControlProperties *c = (void *)s;
-            c->minSubgroupSize = c->maxSubgroupSize = kind->subgroup;
-            c->maxComputeWorkgroupSubgroups = kind->invocations / kind->subgroup;
+            c->minSubgroupSize = stub_least_subgroup(kind);
+            c->maxSubgroupSize = stub_most_subgroup(kind);
+            c->maxComputeWorkgroupSubgroups = stub_most_subgroups(kind);
             c->requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT;
+        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES) {
+            ((VkPhysicalDeviceMaintenance4Properties *)s)->maxBufferSize = stub_most_buffer(kind);
         } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES) {
             VkPhysicalDeviceDriverProperties *d = (void *)s;
             snprintf(d->driverName, sizeof d->driverName, "stub");
@@ -289,7 +207,8 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceFeatures2(VkPhysicalDe
     }
 }
 
-/* Type 0 is the device's own, type 1 the host's, which is another where type 0 is not mapped. */
+/* Type 0 is the device's own, type 1 the host's, which is another where type 0 is not mapped; type 2 a
+ * window on the device's. */
 static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties(
     VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties *m)
 {
@@ -297,12 +216,18 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties(
     const VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
                                        VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    const uint32_t n = kind->window ? 3 : 2;
     *m = (VkPhysicalDeviceMemoryProperties){
-        .memoryTypeCount = 2,
+        .memoryTypeCount = n,
         .memoryTypes = {{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | (kind->mapped ? host : 0), 0},
-                        {host, 1}},
-        .memoryHeapCount = 2,
-        .memoryHeaps = {{kind->heap, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}, {kind->heap, 0}},
+                        {host, 1},
+                        {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                             VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                         2}},
+        .memoryHeapCount = n,
+        .memoryHeaps = {{stub_heap(kind, 0), VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+                        {kind->heap, 0},
+                        {kind->window, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}},
     };
 }
 
@@ -315,12 +240,11 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties2(
 static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceQueueFamilyProperties(
     VkPhysicalDevice physical, uint32_t *n, VkQueueFamilyProperties *list)
 {
-    (void)physical;
     if (list && *n)
         list[0] = (VkQueueFamilyProperties){
             .queueFlags = VK_QUEUE_COMPUTE_BIT | VK_QUEUE_TRANSFER_BIT,
             .queueCount = 1,
-            .timestampValidBits = 64,
+            .timestampValidBits = kind_of(physical)->no_timestamps ? 0 : 64,
         };
     *n = list && !*n ? 0 : 1;
 }

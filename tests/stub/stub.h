@@ -10,7 +10,9 @@
  * larger than the machine.
  *
  * VKATTN_STUB names the devices, with commas: "cpu" (the default), "least", a GPU with no more
- * than vkattn demands, "small", one of a telephone, "large", one of the largest. */
+ * than vkattn demands, "small", one of a telephone, "large", one of the largest; "wide" has subgroups
+ * of 64 and 128, "varying" those of 8 to 32, a window of 256 MiB on its memory and no timestamps,
+ * "carved" little memory of its own beside the machine's, and buffers smaller than an allocation. */
 #ifndef TESTS_STUB_STUB_H
 #define TESTS_STUB_STUB_H
 
@@ -20,9 +22,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STUB_DEVICES 4
+#define STUB_DEVICES 7
 #define STUB_BINDINGS 32 /* of a set; kernels have 14 at most */
 #define STUB_PUSH 128    /* bytes */
+#define STUB_DEEP 64     /* maxComputeWorkGroupSize[2] */
+#define STUB_TYPES_OF_MEMORY 3
 
 /* Reports a mistake of the host and aborts. */
 #define STUB_MISTAKE(...) stub_mistake(__func__, __VA_ARGS__)
@@ -41,9 +45,56 @@ struct stub_kind {
     VkPhysicalDeviceType type;
     uint32_t api_version, subgroup, invocations, shared, groups_x, groups_yz, storage_buffers;
     uint32_t range, texels, alignment;
+    uint32_t least_subgroup, most_subgroup; /* 0: as `subgroup` */
+    uint32_t subgroups;                     /* of a workgroup; 0: what its invocations fill */
     uint64_t allocation, heap;
-    bool mapped; /* device memory is the host's too */
+    uint64_t buffer; /* maxBufferSize; 0: as much as an allocation */
+    uint64_t local;  /* bytes of the device's own heap; 0: as the host's */
+    uint64_t window; /* of a third heap, the device's and seen by the host; 0: none */
+    bool mapped;     /* device memory is the host's too */
+    bool no_timestamps;
     bool timeline, float16, storage16, storage8, int64, address, dot, size_control, operations;
+};
+
+extern const struct stub_kind stub_kinds[STUB_DEVICES];
+
+static inline uint32_t stub_least_subgroup(const struct stub_kind *kind)
+{
+    return kind->least_subgroup ? kind->least_subgroup : kind->subgroup;
+}
+
+static inline uint32_t stub_most_subgroup(const struct stub_kind *kind)
+{
+    return kind->most_subgroup ? kind->most_subgroup : kind->subgroup;
+}
+
+static inline uint32_t stub_most_subgroups(const struct stub_kind *kind)
+{
+    return kind->subgroups ? kind->subgroups : kind->invocations / stub_least_subgroup(kind);
+}
+
+static inline uint64_t stub_most_buffer(const struct stub_kind *kind)
+{
+    return kind->buffer ? kind->buffer : kind->allocation;
+}
+
+/* Bytes of the heap of a type of memory, which has one of its own. */
+static inline uint64_t stub_heap(const struct stub_kind *kind, uint32_t type)
+{
+    return type == 2 ? kind->window : type == 0 && kind->local ? kind->local : kind->heap;
+}
+
+static inline VkSubgroupFeatureFlags stub_operations(const struct stub_kind *kind)
+{
+    const VkSubgroupFeatureFlags more = VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                        VK_SUBGROUP_FEATURE_BALLOT_BIT |
+                                        VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    return VK_SUBGROUP_FEATURE_BASIC_BIT | (kind->operations ? more : 0);
+}
+
+/* What a device was made with. */
+struct stub_enabled {
+    bool float16, int64, int8, storage16, storage8, address, dot, size_control;
 };
 
 struct stub_physical {
@@ -139,6 +190,8 @@ struct stub_shader_module {
     struct stub_object object;
     uint32_t bindings; /* bit per binding that the code declares */
     bool sets;         /* it declares one of another set than 0 */
+    uint32_t *words;   /* [n] of the code before its first function */
+    size_t n;
 };
 
 struct stub_set_layout {
@@ -237,10 +290,11 @@ struct stub_queue {
 struct stub_device {
     void *loader; /* first: the loader's own */
     const struct stub_kind *kind;
+    struct stub_enabled enabled;
     struct stub_queue queue;
     struct stub_device *next;
     struct stub_command_buffer *freed; /* kept, so that a use of them is known */
-    uint64_t allocated, allocations;   /* bytes; allocations alive */
+    uint64_t allocated[STUB_TYPES_OF_MEMORY], allocations; /* bytes; allocations alive */
     uint64_t ticks;
     uint32_t alive[STUB_TYPES];
 };
@@ -251,6 +305,11 @@ bool stub_queue_run(struct stub_device *device, size_t n);
 /* The bytes of a buffer that is bound; a mistake where they are not in it. */
 char *stub_bytes(struct stub_device *device, uint64_t buffer, uint64_t offset, uint64_t size,
                  const char *function);
+
+/* Judges what code asks of a device, and what it does with a pipeline's constants. */
+void stub_check_code(const struct stub_device *device, const uint32_t *words, size_t n);
+void stub_check_stage(const struct stub_device *device, const struct stub_shader_module *module,
+                      const VkPipelineShaderStageCreateInfo *info);
 
 /* Judges the buffers of a set that a pipeline takes, before a dispatch is recorded and when it
  * runs. */

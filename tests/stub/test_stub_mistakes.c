@@ -13,6 +13,7 @@
 #define LIMIT (1u << 27) /* maxStorageBufferRange of the stub's CPU device */
 #define N_BINDING 2
 #define PUSH 64u
+#define FULL VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* What the host does; 0: what is right. */
@@ -29,6 +30,10 @@ struct host {
     bool leak_buffer, leak_memory, leak_pipeline, leak_device,
         wrong; /* wrong: handle of another type */
     bool begin_again, submit_again, destroy_twice, unbound, no_wait;
+    /* The code below in place of a kernel's, with such constants; subgroups: the device has control of
+     * their size. */
+    uint32_t capability, width, shared, stage_flags, required;
+    bool subgroups;
 };
 
 struct rig {
@@ -58,6 +63,28 @@ struct rig {
         }                                                      \
     } while (0)
 
+/* An empty shader of 8 invocations along x (constant 0) with 4 * 16 words of shared memory (16:
+ * constant 1), and one capability. Rows: header and memory model; OpEntryPoint, OpExecutionMode; ids of
+ * constants, the size of the workgroup; types; constants; 4 * 16; the array; main. */
+#define CODE_CAPABILITY 6
+#define OP(length, opcode) ((uint32_t)(length) << 16 | (opcode))
+// clang-format off
+static const uint32_t code[] = {
+    0x07230203, 0x10300, 0, 16, 0, OP(2, 17), 1, OP(3, 14), 0, 1,
+    OP(5, 15), 5, 1, 0x6e69616d, 0, OP(6, 16), 1, 17, 1, 1, 1,
+    OP(4, 71), 4, 1, 0, OP(4, 71), 5, 1, 1, OP(4, 71), 6, 11, 25,
+    OP(2, 19), 2, OP(3, 33), 3, 2, OP(4, 21), 7, 32, 0, OP(4, 23), 8, 7, 3,
+    OP(4, 50), 7, 4, 8, OP(4, 50), 7, 5, 16, OP(4, 43), 7, 9, 1, OP(4, 43), 7, 11, 4,
+    OP(6, 51), 8, 6, 4, 9, 9, OP(6, 52), 7, 10, 132, 5, 11,
+    OP(4, 28), 12, 7, 10, OP(4, 32), 13, 4, 12, OP(4, 59), 13, 14, 4,
+    OP(5, 54), 2, 1, 0, 3, OP(2, 248), 15, OP(1, 253), OP(1, 56)};
+// clang-format on
+
+static bool has_code(const struct host *h)
+{
+    return h->capability || h->width || h->shared || h->stage_flags || h->required;
+}
+
 static uint64_t either(uint64_t given, uint64_t usual)
 {
     return given ? given : usual;
@@ -83,6 +110,11 @@ static void open_device(struct rig *r)
     VkPhysicalDeviceProperties properties;
     vkGetPhysicalDeviceProperties(physical, &properties);
     const bool has = properties.apiVersion >= VK_API_VERSION_1_2 || r->h->feature;
+    VkPhysicalDeviceSubgroupSizeControlFeatures subgroups = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+        .subgroupSizeControl = VK_TRUE};
+    if (r->h->subgroups)
+        timeline.pNext = &subgroups;
     DO(vkCreateDevice(
         physical,
         &(VkDeviceCreateInfo){
@@ -128,9 +160,48 @@ static void open_buffers(struct rig *r)
     memset(bytes, 1, SIZE);
 }
 
+static void open_module(struct rig *r)
+{
+    const struct kernel_spv *kernel = kernel_spv_table[KERNEL_copy];
+    uint32_t own[COUNT(code)];
+    memcpy(own, code, sizeof own);
+    own[CODE_CAPABILITY] = (uint32_t)either(r->h->capability, 1);
+    const bool other = has_code(r->h);
+    DO(vkCreateShaderModule(
+        r->device,
+        &(VkShaderModuleCreateInfo){.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                    .codeSize = other ? sizeof own : kernel->size,
+                                    .pCode = other ? own : kernel->words},
+        NULL, &r->module));
+}
+
+static void open_stage(struct rig *r)
+{
+    const struct host *h = r->h;
+    const uint32_t values[] = {(uint32_t)either(h->width, 8), (uint32_t)either(h->shared, 16)};
+    const VkSpecializationMapEntry entries[] = {{0, 0, 4}, {1, 4, 4}};
+    const VkSpecializationInfo constants = {2, entries, sizeof values, values};
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = h->required};
+    open_module(r);
+    DO(vkCreateComputePipelines(
+        r->device, VK_NULL_HANDLE, 1,
+        &(VkComputePipelineCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+            .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                      .pNext = h->required ? &size : NULL,
+                      .flags = h->stage_flags,
+                      .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                      .module = h->wrong ? (VkShaderModule)r->buffer : r->module,
+                      .pName = "main",
+                      .pSpecializationInfo = has_code(h) ? &constants : NULL},
+            .layout = r->layout},
+        NULL, &r->pipeline));
+}
+
 static void open_pipeline(struct rig *r)
 {
-    const struct kernel_spv *code = kernel_spv_table[KERNEL_copy];
     VkDescriptorSetLayoutBinding bindings[14];
     const uint32_t n = r->h->few_bindings ? 1 : kernel_table[KERNEL_copy].buffers;
     for (uint32_t i = 0; i < n; i++)
@@ -152,22 +223,7 @@ static void open_pipeline(struct rig *r)
             .pPushConstantRanges = &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0,
                                                           (uint32_t)either(r->h->push, PUSH)}},
         NULL, &r->layout));
-    DO(vkCreateShaderModule(
-        r->device,
-        &(VkShaderModuleCreateInfo){.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                    .codeSize = code->size,
-                                    .pCode = code->words},
-        NULL, &r->module));
-    DO(vkCreateComputePipelines(
-        r->device, VK_NULL_HANDLE, 1,
-        &(VkComputePipelineCreateInfo){
-            .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
-            .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                      .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                      .module = r->h->wrong ? (VkShaderModule)r->buffer : r->module,
-                      .pName = "main"},
-            .layout = r->layout},
-        NULL, &r->pipeline));
+    open_stage(r);
 }
 
 static void open_set(struct rig *r)
@@ -410,6 +466,25 @@ static const struct host hosts[] = {
     {"a device never destroyed", "a device is never destroyed", .leak_device = true},
     {"a device destroyed at work", "pending", .no_wait = true},
     {"a feature that is not there", "timelineSemaphore is enabled", "least", .feature = true},
+    {"the widest workgroup", NULL, .width = 1024},
+    {"a workgroup too large", "1032 invocations exceed", .width = 1032},
+    {"the most shared memory", NULL, .shared = 2048},
+    {"too much shared memory", "32784 bytes of shared memory exceed", .shared = 2049},
+    {"a capability that is not enabled", "capability 11 (Int64) on cpu", .capability = 11},
+    {"one of subgroups that is not there", "capability 63 (GroupNonUniformArithmetic) on least",
+     "least", .capability = 63},
+    {"full subgroups", NULL, "wide", .width = 256, .stage_flags = FULL, .subgroups = true},
+    {"subgroups that are not full", "full subgroups of 128 in a workgroup that is 64 wide", "wide",
+     .width = 64, .stage_flags = FULL, .subgroups = true},
+    {"full subgroups of another size", NULL, "wide", .width = 64, .stage_flags = FULL,
+     .required = 64, .subgroups = true},
+    {"full subgroups without the feature", "full subgroups, which the device cannot demand", "wide",
+     .width = 128, .stage_flags = FULL},
+    {"a size without the feature", "a size of subgroups, which", "wide", .required = 64},
+    {"a size of subgroups that is not there", "subgroups of 32, which the device has not", "wide",
+     .required = 32, .subgroups = true},
+    {"too many subgroups", "520 invocations exceed maxComputeWorkgroupSubgroups", "varying",
+     .width = 520, .required = 8, .subgroups = true},
 };
 
 /* Plays a host in another process. Its exit status, or -1 for a signal; what it says in text. */

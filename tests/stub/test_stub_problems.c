@@ -88,15 +88,16 @@ static uint64_t draw_limit(struct rng *rng, uint32_t percent, double low, double
     return rng_chance(rng, percent) ? limit : 0;
 }
 
-/* One of the four, with limits lowered or not. */
+/* One of all, with limits lowered or not. */
 static enum vka_status open_device(uint64_t seed, struct vka_device **device)
 {
-    static const char *const names[] = {"stub cpu",   "stub cpu",   "stub large", "stub large",
-                                        "stub large", "stub small", "stub small", "stub least"};
+    static const char *const names[] = {"stub cpu",     "stub cpu",     "stub large", "stub large",
+                                        "stub small",   "stub least",   "stub wide",  "stub wide",
+                                        "stub varying", "stub varying", "stub carved"};
     struct rng rng = {seed / SHARED_DEVICE ^ 0x57ab};
     const struct vka_device_info info = {
         .struct_size = sizeof info,
-        .device = names[rng_range(&rng, 0, 7)],
+        .device = names[rng_range(&rng, 0, sizeof names / sizeof names[0] - 1)],
         .skip_self_test = true,
         .max_buffer_range = draw_limit(&rng, 40, 16, 27),
         .max_allocation = draw_limit(&rng, 25, 20, 36),
@@ -169,7 +170,7 @@ int main(int argc, char **argv)
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s))
         return usage();
-    setenv("VKATTN_STUB", "cpu,least,small,large", 1);
+    setenv("VKATTN_STUB", "cpu,least,small,large,wide,varying,carved", 1);
     for (uint64_t i = 0; i < s.count; i++) {
         if (i == 0 || (s.seed + i) % SHARED_DEVICE == 0) {
             vka_device_destroy(&device);
