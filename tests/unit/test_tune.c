@@ -167,7 +167,7 @@ static void few_rows(void **state)
 static void few_rows_of_blocks(void **state)
 {
     (void)state;
-    struct caps caps = cpu(8), intel = discrete;
+    struct caps caps = cpu(8), intel = discrete, amd = discrete;
     struct matmul_problem p = {.batch = 1, .m = 1, .n = 512, .k = 512, .quantised = true};
     p.b_ours = true;
     p.b_runs = 2;
@@ -185,6 +185,10 @@ static void few_rows_of_blocks(void **state)
     p.m = 16;
     p.b_type = VKA_Q5_K;
     assert_int_equal(tune_choose(&intel, &p).rows, 8);
+    p.b_type = VKA_Q2_K;
+    assert_int_equal(tune_choose(&discrete, &p).rows, 8);
+    amd.properties.vendor_id = 0x1002;
+    assert_int_equal(tune_choose(&amd, &p).rows, 16);
     p.b_type = VKA_Q4_0;
     assert_int_equal(tune_choose(&intel, &p).rows, 16);
     p.a_type = VKA_F16;
