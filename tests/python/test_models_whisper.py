@@ -11,6 +11,7 @@ import pytest
 import vkattn
 import vkattn.models
 from vkattn.models._mel import filters, log_mel
+from vkattn.models._windows import segments_of
 
 IDS = [5, 17, 3, 95, 0, 44, 44, 8, 31, 62, 9, 13]
 
@@ -208,6 +209,99 @@ def test_rules_of_transformers(whisper, device, mel, tmp_path, timestamps):
             said.append(int(scores[0].argmax()))
         options = {"timestamps": timestamps, "stop": ()}
         assert list(model.generate(sound, PROMPT, COUNT, **options)) == said
+
+
+LONG = {**TIMES, "prev_sot_token_id": 33}
+# What transformers says of five windows and a half, with what was said before or without: begin and end in
+# steps of time, and ids.
+SEGMENTS = {
+    False: [
+        (9, 23, [50, 12, 64]),
+        (27, 37, [45, 12, 12, 12, 12, 55]),
+        (37, 46, [55, 12, 12, 64]),
+        (55, 69, [50, 31, 64]),
+        (69, 81, [64, 12, 12, 76]),
+        (81, 98, [76, 12, 93]),
+    ],
+    True: [
+        (9, 23, [50, 12, 64]),
+        (27, 37, [45, 12, 55]),
+        (37, 46, [55, 12, 64]),
+        (55, 60, [50, 13, 13, 13, 13, 13, 55]),
+        (60, 61, [55, 6, 56]),
+    ],
+}
+
+
+def long_mel():
+    rng = np.random.default_rng(31)
+    return rng.standard_normal((tiny.MEL, 11 * tiny.SOURCE), np.float32)
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_windows(whisper, device, tmp_path, condition):
+    model = ruled(whisper, device, tmp_path, LONG)
+    found = list(model.segments(long_mel(), PROMPT[:1], 12, condition=condition))
+    steps = [(round(x.begin / 0.02), round(x.end / 0.02), x.ids) for x in found]
+    assert steps == SEGMENTS[condition]
+    reason = "transformers WITH torch IS NOT INSTALLED: WINDOWS WERE NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    made = auto.WhisperForConditionalGeneration
+    their = made.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    their.generation_config.is_multilingual = False
+    their.generation_config.decoder_start_token_id = PROMPT[0]
+    their.generation_config.pad_token_id = LONG["eos_token_id"]
+    mel = torch.tensor(long_mel()[None])
+    with torch.no_grad():
+        said = their.generate(
+            input_features=mel,
+            attention_mask=torch.ones((1, mel.shape[-1]), dtype=torch.long),
+            return_timestamps=True,
+            return_segments=True,
+            condition_on_prev_tokens=condition,
+            max_new_tokens=12,
+        )["segments"][0]
+    steps = [tuple(round(float(x[end]) / 0.02) for end in ("start", "end")) for x in said]
+    assert steps == [x[:2] for x in SEGMENTS[condition]]
+    for (_, _, ids), x in zip(SEGMENTS[condition], said):
+        assert x["tokens"].tolist()[: len(ids)] == ids  # and the time that begins the next
+
+
+def test_transcribe(whisper, device, tmp_path, rng):
+    """A sound of two windows and a little, and what is no sound."""
+    model = ruled(whisper, device, tmp_path, TIMES)
+    sound = rng.standard_normal(160 * 9 * tiny.SOURCE // 2 + 70)
+    spectrum = log_mel(sound, tiny.MEL, 13 * tiny.SOURCE // 2)[:, : 9 * tiny.SOURCE // 2]
+    found = list(model.transcribe(sound, PROMPT, 9))
+    assert found == list(model.segments(spectrum, PROMPT, 9)) and len(found) > 2
+    assert len(list(model.transcribe(sound[:1], PROMPT, 9))) > 0
+    for wrong, sentence in (
+        (lambda: model.transcribe(np.zeros((2, 5))), r"samples of one channel, got \[2, 5\]"),
+        (lambda: model.transcribe([]), "sound: expected 1 to"),
+        (lambda: model.segments(spectrum[1:]), "mel: expected .6, frames."),
+        (lambda: model.segments(spectrum, condition=True), "its prev_sot_token_id"),
+        (lambda: whisper[0].segments(spectrum), "its no_timestamps_token_id"),
+    ):
+        with pytest.raises(vkattn.InvalidError, match=sentence):
+            wrong()
+
+
+@pytest.mark.parametrize(
+    "ids, frames, found, done",
+    [
+        ([], 30, [], 30),
+        ([1, 2], 30, [(0, 15, [1, 2])], 30),
+        ([10, 1, 14], 30, [(0, 4, [10, 1, 14])], 30),
+        ([10, 1, 14, 14, 2], 30, [(0, 4, [10, 1, 14])], 8),
+        ([12, 1, 14, 15, 2, 18], 30, [(2, 4, [12, 1, 14]), (5, 8, [15, 2, 18])], 30),
+        ([12, 1, 14, 15, 2, 18, 18], 30, [(2, 4, [12, 1, 14]), (5, 8, [15, 2, 18])], 16),
+        ([10, 10], 30, [(0, 0, [10])], 30),
+    ],
+)
+def test_segments_of(ids, frames, found, done):
+    """10 is the id of time 0; a window that says nothing new is done with."""
+    assert segments_of(ids, 10, frames) == (found, done)
 
 
 @pytest.mark.parametrize(

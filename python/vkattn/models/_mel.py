@@ -7,6 +7,7 @@ import numpy as np
 RATE = 16000  # samples of a second
 HOP = 160  # samples of a frame
 WINDOW = 400
+AT_ONCE = 3000  # frames whose spectrum is in memory
 _LINEAR, _LOGARITHMIC = 200.0 / 3, np.log(6.4) / 27  # Slaney's scale: Hz of a mel; from 1000 Hz on
 
 
@@ -37,6 +38,8 @@ def log_mel(sound: np.ndarray, n_mel: int, frames: int) -> np.ndarray:
     padded = np.pad(samples, WINDOW // 2, mode="reflect")
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     each = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:frames]
-    power = np.abs(np.fft.rfft(each * window)) ** 2
-    logs = np.log10(np.maximum(filters(n_mel) @ power.T, 1e-10))
+    logs, by = np.empty((n_mel, frames)), filters(n_mel)
+    for at in range(0, frames, AT_ONCE):
+        power = np.abs(np.fft.rfft(each[at : at + AT_ONCE] * window)) ** 2
+        logs[:, at : at + AT_ONCE] = np.log10(np.maximum(by @ power.T, 1e-10))
     return ((np.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).astype(np.float32)

@@ -19,6 +19,7 @@ from ._mel import HOP, log_mel
 from ._rules import Rules, Timestamps
 from ._source import Keys, Weights
 from ._text import Text
+from ._windows import Segment, segments
 
 MODEL_TYPE = "whisper"
 KEPT = 4  # recorded encoders, by the size of their batch
@@ -64,6 +65,17 @@ def _rules_of(
     latest = read("max_initial_timestamp_index", int)[0]
     times = Timestamps(none, stop[0], latest)
     return Rules(ids("suppress_tokens"), ids("begin_suppress_tokens"), times)
+
+
+def _samples(sound: Any, most: int) -> np.ndarray:
+    samples = np.asarray(sound, np.float64)
+    if samples.ndim != 1 or not 1 <= len(samples) <= most:
+        raise InvalidError(
+            f"sound: expected 1 to {most} samples of one channel, got {list(samples.shape)}"
+        )
+    if not np.isfinite(samples).all():
+        raise InvalidError("sound: expected finite samples")
+    return samples
 
 
 class _Own:
@@ -152,6 +164,7 @@ class Whisper(Answers):
         self.start_id = keys.get("decoder_start_token_id", int)
         self.text = text
         self.rules = _rules_of(keys, generation, stop, self.n_token)
+        self.previous_id = generation.get("prev_sot_token_id", int) if generation else None
         for key in _INERT_KEYS:
             keys.left.discard(key)
         prefix = "model." if "model.encoder.conv1.weight" in weights else ""
@@ -192,15 +205,57 @@ class Whisper(Answers):
     def mel(self, sound: Any) -> np.ndarray:
         """The log-mel spectrogram [n_mel][frames] of samples of one channel at 16 kHz, up to 160 for
         each of `frames` frames; silence fills them up."""
-        samples = np.asarray(sound, np.float64)
-        most = self.frames * HOP
-        if samples.ndim != 1 or not 1 <= len(samples) <= most:
-            raise InvalidError(
-                f"sound: expected 1 to {most} samples of one channel, got {list(samples.shape)}"
-            )
-        if not np.isfinite(samples).all():
-            raise InvalidError("sound: expected finite samples")
+        samples = _samples(sound, self.frames * HOP)
         return log_mel(samples, self.n_mel, self.frames)
+
+    def transcribe(
+        self,
+        sound: Any,
+        prompt: Sequence[int] | np.ndarray | None = None,
+        n: int | None = None,
+        *,
+        condition: bool = False,
+        **options: Any,
+    ) -> Iterator[Segment]:
+        """Yields what is said in a sound of any length, samples of one channel at 16 kHz, as segments
+        (begin and end in seconds, ids), which `decode` makes into text. Windows of `frames` frames
+        begin where the ids of times say that the last one is done with.
+
+        prompt: the ids that say language and task, before each window's text. n: ids of a window, by
+        default half as many as there are positions for. condition: the ids of the windows before stand
+        in front, as many as half of the positions hold. options: as of `generate_batch`.
+        """
+        samples = _samples(sound, 2**40)
+        frames = max(len(samples) // HOP, 1)
+        mel = log_mel(samples, self.n_mel, frames + self.frames)[:, :frames]
+        return self.segments(mel, prompt, n, condition=condition, **options)
+
+    def segments(
+        self,
+        mel: Any,
+        prompt: Sequence[int] | np.ndarray | None = None,
+        n: int | None = None,
+        *,
+        condition: bool = False,
+        **options: Any,
+    ) -> Iterator[Segment]:
+        """The same of a log-mel spectrogram [n_mel][any number of frames]."""
+        spectrum, times, ids = np.asarray(mel, np.float32), self.rules.timestamps, self._prompt(prompt)
+        if spectrum.ndim != 2 or len(spectrum) != self.n_mel or spectrum.size == 0:
+            raise InvalidError(f"mel: expected [{self.n_mel}, frames], got {list(spectrum.shape)}")
+        if not times:
+            raise InvalidError("sound: the model does not say its no_timestamps_token_id")
+        previous = [] if self.previous_id is None else [self.previous_id]
+        if condition and not previous:
+            raise InvalidError("condition: the model does not say its prev_sot_token_id")
+        kept = self.max_length // 2 - 1
+        count = self.max_length // 2 if n is None else n
+
+        def say(window: np.ndarray, said: list[int]) -> list[int]:
+            before = [*previous, *said[-kept:]] if condition and said else []
+            return list(self.generate(window, [*before, *ids], count, timestamps=True, **options))
+
+        return segments(spectrum, self.frames, times, say)
 
     def generate(
         self,
