@@ -245,7 +245,18 @@ def _find_names(file: SafetensorsFile, prefix: str) -> tuple[_Names, str]:
             if name in names:
                 return names, name
     known = ", ".join(f"{prefix}{name}" for name in _FAMILIES)
-    raise InvalidError(f"{file.path}: expected one of the tensors {known}")
+    raise InvalidError(f"{file.path}: expected one of the tensors {known}{_prefixes(file)}")
+
+
+def _prefixes(file: SafetensorsFile) -> str:
+    """Where the file has layers."""
+    found = sorted(
+        {name[: -len(own)] for name in file.names for own in _FAMILIES if name.endswith("." + own)}
+    )
+    if not found:
+        return ""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; the file has layers at " + ", ".join(repr(x[:-1]) for x in found[:3]) + more
 
 
 # ---- What the weights do not say ----------------------------------------------------------------
