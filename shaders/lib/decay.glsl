@@ -16,12 +16,17 @@ float exp_minus_one(float x)
 }
 
 // ln(1 + e^x).
-float softplus(float x) { return (x > 0.0 ? x : 0.0) + log_plus_one(exp_accurate(-abs(x))); }
+float softplus(float x)
+{
+    precise float rest = log_plus_one(exp_accurate(-abs(x))), whole = x > 0.0 ? x : 0.0;
+    return whole + rest;
+}
 
 // -e^log step, the decay of a step.
 float decay_of_step(float log, float step)
 {
-    return step * -(log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log));
+    precise float g = step * -(log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log));
+    return g;
 }
 
 float decay_code(float g)

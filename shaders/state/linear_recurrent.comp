@@ -322,6 +322,13 @@ float make_unit(inout vec4 r, inout vec4 o, inout vec4 d)
     return of_k;
 }
 
+// What is written for v, before a delta rule corrects it.
+vec4 stepped(vec4 v, float step)
+{
+    precise vec4 u = v * step;
+    return has(LINEAR_STEPS) ? u : v;
+}
+
 void take_token(uint t, uint half_of, uint row, uint y_head)
 {
     vec4 r, o, d, v = v_stage[t * COLUMNS + column];
@@ -334,7 +341,7 @@ void take_token(uint t, uint half_of, uint row, uint y_head)
         o *= f;
     }
     float of_k = make_unit(r, o, d);
-    vec4 u = has(LINEAR_STEPS) ? v * gates.z : v;
+    vec4 u = stepped(v, gates.z);
     if (DELTA)
         u = gates.y * (u - r);
     if (has(LINEAR_UNIT))

@@ -50,6 +50,25 @@ def test_linear_attention(device, rng):
     )
     np.testing.assert_allclose(output.read(), want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(present.read()[0], state, rtol=1e-4, atol=1e-5)
+    front = {"beta_sigmoid": True, "norm_epsilon": 1e-6, "decay_steps": True, "step_max": 0.75}
+    front |= {"decay_log": device.tensor(np.full(2, 0.5, np.float32))}
+    front |= {"decay_bias": device.tensor(np.full(2, 0.25, np.float32))}
+    front |= {"skip": device.tensor(np.full(2, 2, np.float32))}
+    steps = np.minimum(np.logaddexp(0, decay + 0.25), 0.75)
+    scaled = np.exp(-np.exp(0.5) * steps)
+    q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + 1e-6) for x in (q, k))
+    state = np.zeros((2, 4, 3))
+    for t in range(7):
+        state *= scaled[0, :, t, None, None]
+        told = np.einsum("hi,hij->hj", k[0, :, t], state)
+        written = (v[0, :, t] * steps[0, :, t, None] - told) / (1 + np.exp(-beta[0, :, t, None]))
+        state += k[0, :, t, :, None] * written[:, None]
+        want[0, :, t] = 0.5 * np.einsum("hi,hij->hj", q[0, :, t], state) + 2 * v[0, :, t]
+    step(
+        device,
+        lambda p: p.linear_attention(*tensors, output, rule="gated_delta", **gates, **front),
+    )
+    np.testing.assert_allclose(output.read(), want, rtol=1e-4, atol=1e-5)
     with pytest.raises(vkattn.InvalidError, match="decay is given"):
         vkattn.Plan(device).linear_attention(*tensors, output, rule="delta", **gates)
     with pytest.raises(vkattn.InvalidError, match="rule: expected one of linear"):
