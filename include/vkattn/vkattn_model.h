@@ -385,8 +385,8 @@ struct vka_linear_attention_op {
     /* With decay_log [n_state], the decay is -e^decay_log softplus(x + decay_bias) of the x in its place.
      * decay_bias [n_state], or [n_state][head_dim] where each key feature has an x; NULL: 0. */
     struct vka_tensor *decay_log, *decay_bias;
-    /* As Mamba-2 has it: that softplus, at least step_min and at most step_max, is a step, by which v is
-     * multiplied too. Needs a decay_log, and an x of a head. step_max 0: no bound. */
+    /* That softplus, at least step_min and at most step_max, is a step, by which v is multiplied too:
+     * Mamba-2's. Needs a decay_log, and an x of a head. step_max 0: no bound. */
     bool decay_steps;
     float step_min, step_max;
     struct vka_tensor *skip; /* [n_state]: skip * v, of v as it is given, is added to output */

@@ -64,7 +64,7 @@ void load_lane_q6_k(uint column, uint line, uint block, uint part)
     lane_words[first + LANE_WORDS - 1] = b_words[d >> 2] >> 8u * (d & 2u);
 }
 
-// The same of TWOS, all of it; q2_K's line is a multiple of 4.
+// A line of TWOS, all of it; q2_K's line is a multiple of 4.
 void load_lane_twos(uint column, uint line, uint block)
 {
     uint base = line + block / 2 * BLOCK_BYTES(B_TYPE), side = block % 2;
@@ -233,7 +233,7 @@ void unpack_lane_iq4_xs(uint column, uint c)
         lane_scales[column * 4 + i] = vec2(scale[i], 0.0);
 }
 
-// The same of TWOS, four sixteens at a time, of side `side` of the block; its high bits become the lowest.
+// Decodes TWOS, four sixteens at a time, of side `side` of the block; its high bits become the lowest.
 void unpack_lane_twos(uint column, uint side, uint part)
 {
     uint end = (column + 1) * LANE_WORDS, at = column * LANE_SCALES, x = lane_words[end - 1];

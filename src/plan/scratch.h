@@ -24,7 +24,7 @@ void plan_scratch_leave(struct vka_plan *plan);
 enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void *words,
                               struct vka_tensor *tensor);
 
-/* The same of the grid of a type that HAS_GRID, once for all passes. */
+/* The grid of a type that HAS_GRID, once for all passes. */
 enum vka_status plan_grid(struct vka_plan *plan, enum vka_dtype dtype, struct vka_tensor *tensor);
 
 /* Gives the constants memory and writes them; waits for that. */

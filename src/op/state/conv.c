@@ -223,12 +223,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     ENSURE_ARG(w->rank == 2 && w->size[0] == x->size[2],
                "%s: weight must have the shape [%u][width], as input has %u channels", caller,
                x->size[2], x->size[2]);
-    if (w->size[1] > CONV_MOST)
-        return log_error(log, VKA_UNSUPPORTED, "%s: weight is %u wide, but at most %u are had",
-                         caller, w->size[1], CONV_MOST);
-    if (op->dilation > MOST_DILATION)
-        return log_error(log, VKA_UNSUPPORTED, "%s: dilation is %u, but at most %u are had", caller,
-                         op->dilation, MOST_DILATION);
     if (op->bias) {
         ENSURE(check_tensor(device, caller, "bias", op->bias, CHECK_FLOAT));
         ENSURE(check_shape(device, caller, "bias", op->bias, 1, &x->size[2]));
@@ -242,7 +236,14 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     ENSURE(check_kept(plan, op, rows->n_sequence, (w->size[1] - 1ull) * dilation));
     const struct vka_tensor *others[] = {op->input,   op->weight,  op->bias,   op->past,
                                          op->present, op->lengths, op->q_start};
-    return check_no_overlap(device, caller, "output", op->output, others, 7);
+    ENSURE(check_no_overlap(device, caller, "output", op->output, others, 7));
+    if (w->size[1] > CONV_MOST)
+        return log_error(log, VKA_UNSUPPORTED, "%s: weight is %u wide, but at most %u are had",
+                         caller, w->size[1], CONV_MOST);
+    if (op->dilation > MOST_DILATION)
+        return log_error(log, VKA_UNSUPPORTED, "%s: dilation is %u, but at most %u are had", caller,
+                         op->dilation, MOST_DILATION);
+    return VKA_OK;
 }
 
 /* [batch][channels][keep], or NULL, as [batch][1][keep][channels]. */

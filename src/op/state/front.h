@@ -5,7 +5,7 @@
 #include "op/common/axes.h"
 #include "params/state.h"
 
-/* As linear_params has them. Tensors are of rank 4, [state][feature][1][1]; storage NULL: none. */
+/* Tensors are of rank 4, [state][feature][1][1]; storage NULL: none. */
 struct front {
     struct vka_tensor log, bias, skip;
     uint32_t flags; /* LINEAR_UNIT, LINEAR_SIGMOID, LINEAR_STEPS */

@@ -67,7 +67,7 @@ static enum vka_status check_config(struct text *t, const char *folder, const js
     return VKA_OK;
 }
 
-/* The same of what sentence-transformers has beside it. */
+/* Reads what sentence-transformers has beside it. */
 static enum vka_status check_sentences(struct text *t, const char *folder, const json_t *sentences,
                                        const json_t *prompts, char *why)
 {

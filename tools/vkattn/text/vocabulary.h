@@ -39,7 +39,7 @@ struct vocabulary {
 /* Reads tokens and types; vocabulary_free accepts what a failure left. */
 enum vka_status vocabulary_read(const struct vka_gguf *file, const char *path, struct vocabulary *v,
                                 char *why);
-/* The same of a list of lines; no line of it may be there twice. */
+/* Reads a list of lines; no line of it may be there twice. */
 enum vka_status vocabulary_lines(const char *lines, size_t size, const char *path,
                                  struct vocabulary *v, char *why);
 void vocabulary_free(struct vocabulary *v);
