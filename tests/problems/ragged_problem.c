@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_soil.h"
 #include "ragged_run.h"
 
 #define STEPS 4u
@@ -191,10 +192,10 @@ static bool run_open(struct run *r)
     }
     bool ok = ragged_cache_open(r, p->n_sequence, p->page_size, &r->cache) &&
               ragged_plan_open(r, r->cache, p->n_q, true, 0, 0, &r->packed) &&
-              ragged_poison(r, r->cache, true);
+              ragged_done(r, cache_soil(r->cache, SOIL_NAN), "NaN in a new cache");
     for (uint32_t s = 0; s < n && ok; s++)
         ok = ragged_cache_open(r, 1, !p->page_size, &r->alone[s]) &&
-             ragged_poison(r, r->alone[s], false);
+             ragged_done(r, cache_soil(r->alone[s], SOIL_NAN), "NaN in a new cache");
     return ok;
 }
 

@@ -176,31 +176,3 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
     free(before);
     return ok;
 }
-
-/* ---- unused cells ---------------------------------------------------------------------------- */
-
-/* Fills the cells of a cache with NaN, and empties it. */
-bool ragged_poison(struct run *r, struct vka_cache *cache, bool packed)
-{
-    const struct problem *p = r->p;
-    struct plan_data d;
-    int64_t *start = ragged_take(p->n_sequence + 1, sizeof *start);
-    int64_t *keep = ragged_take(p->n_sequence, sizeof *keep);
-    bool ok = ragged_plan_open(r, cache, p->capacity, packed, 0, 0, &d);
-    for (uint32_t l = 0; l < p->n_layer && ok; l++)
-        for (int i = OPERAND_Q; i <= OPERAND_V; i++)
-            for (size_t e = 0; e < d.layers[l].operands[i].count; e++)
-                d.layers[l].operands[i].values[e] = NAN;
-    for (uint32_t s = 0; s < (packed ? p->n_sequence : 1) && ok; s++) {
-        for (uint32_t i = 0; i <= p->n_sequence; i++)
-            start[i] = i > s ? p->capacity : 0;
-        for (uint32_t i = 0; i < p->n_sequence; i++)
-            keep[i] = p->capacity;
-        ok = ragged_plan_run(r, &d, start, keep, false) &&
-             ragged_done(r, vka_cache_truncate(cache, s, 0), "truncate");
-    }
-    ragged_plan_close(&d);
-    free(start);
-    free(keep);
-    return ok;
-}

@@ -46,9 +46,6 @@ void ragged_plan_close(struct plan_data *d);
 bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, const int64_t *keep,
                      bool full);
 
-/* Fills the cells of a cache with NaN, and empties it. */
-bool ragged_poison(struct run *r, struct vka_cache *cache, bool packed);
-
 /* Solves the step that has run, and compares. length: as before the step in r, then as after it. */
 bool ragged_ask(struct run *r, int64_t *length);
 
