@@ -272,7 +272,7 @@ static void read_memory(const struct vk_instance *instance, VkPhysicalDevice phy
             p->memory += memory.memoryHeaps[i].size;
     for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
         const VkMemoryType *t = &memory.memoryTypes[i];
-        p->mapped_memory |= (t->propertyFlags & MEMORY_MAPPED_FLAGS) == MEMORY_MAPPED_FLAGS &&
+        p->mapped_memory |= memory_type_has(t, MEMORY_MAPPED_FLAGS) &&
                             memory.memoryHeaps[t->heapIndex].size >= largest / 2;
     }
 }

@@ -8,7 +8,7 @@ static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowe
 {
     for (uint32_t i = 0; i < m->memoryTypeCount; i++) {
         const VkMemoryType *t = &m->memoryTypes[i];
-        if (allowed >> i & 1 && (t->propertyFlags & need) == need &&
+        if (allowed >> i & 1 && memory_type_has(t, need) &&
             m->memoryHeaps[t->heapIndex].size >= least_heap) {
             *type = i;
             return true;
@@ -155,7 +155,7 @@ static uint32_t type_beside(const struct vka_device *device, enum memory_kind ki
     for (uint32_t i = 0; i < m.memoryTypeCount; i++) {
         const VkMemoryType *t = &m.memoryTypes[i];
         const bool local = m.memoryHeaps[t->heapIndex].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
-        if (allowed >> i & 1 && !local && (t->propertyFlags & need) == need)
+        if (allowed >> i & 1 && !local && memory_type_has(t, need))
             return i;
     }
     return usual;

@@ -11,6 +11,17 @@
     (VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | \
      VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
 
+/* Types whose use asks for a feature that is not enabled, or that no buffer of ours may have. */
+#define MEMORY_SPECIAL_FLAGS                                                      \
+    (VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT | \
+     VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD)
+
+/* Whether a type has all of `need` and is no special one. */
+static inline bool memory_type_has(const VkMemoryType *type, VkMemoryPropertyFlags need)
+{
+    return (type->propertyFlags & (need | MEMORY_SPECIAL_FLAGS)) == need;
+}
+
 /* Bytes of the largest device-local heap. A host-visible heap of less than half that size is only a
  * small window and does not count as mapped memory. */
 uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties);

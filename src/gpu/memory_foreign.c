@@ -91,7 +91,7 @@ static enum vka_status choose_type(struct vka_device *device, void *host, VkBuff
     device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
     uint32_t allowed = can.memoryTypeBits & buffer_needs.memoryTypeBits;
     for (uint32_t i = 0; i < m.memoryTypeCount && buffer_needs.size <= size; i++)
-        if (allowed >> i & 1 && (m.memoryTypes[i].propertyFlags & need) == need) {
+        if (allowed >> i & 1 && memory_type_has(&m.memoryTypes[i], need)) {
             *type = i;
             return VKA_OK;
         }

@@ -150,6 +150,7 @@ const struct stub_kind stub_kinds[STUB_DEVICES] = {
      .heap = 4096 * GIB,
      .buffer = 2 * GIB,
      .local = GIB / 2,
+     .coherent = true,
      .timeline = true,
      .float16 = true,
      .storage16 = true,

@@ -43,7 +43,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkAllocateMemory(VkDevice handle,
                "%llu bytes exceed maxMemoryAllocationSize",
                (unsigned long long)info->allocationSize);
     const uint32_t type = info->memoryTypeIndex;
-    STUB_CHECK(type < 2u + !!device->kind->window, "memory type %u", type);
+    STUB_CHECK(type < stub_memory_types(device->kind), "memory type %u", type);
+    STUB_CHECK(type < 2 || !device->kind->coherent, "deviceCoherentMemory is not enabled");
     if (device->allocated[type] + info->allocationSize > stub_heap(device->kind, type))
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     STUB_CHECK(device->allocations < 4096, "more than maxMemoryAllocationCount allocations");
@@ -133,8 +134,8 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetBufferMemoryRequirements(VkDevice ha
 {
     struct stub_device *device = (struct stub_device *)handle;
     const struct stub_buffer *buffer = STUB_GET(device, STUB_BUFFER, object);
-    *need =
-        (VkMemoryRequirements){buffer->size, device->kind->alignment, device->kind->window ? 7 : 3};
+    *need = (VkMemoryRequirements){buffer->size, device->kind->alignment,
+                                   (1u << stub_memory_types(device->kind)) - 1};
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL stub_vkBindBufferMemory(VkDevice handle, VkBuffer object,

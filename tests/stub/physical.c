@@ -208,7 +208,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceFeatures2(VkPhysicalDe
 }
 
 /* Type 0 is the device's own, type 1 the host's, which is another where type 0 is not mapped; type 2 a
- * window on the device's. */
+ * window on the device's, or one that a feature has to be enabled for. */
 static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties(
     VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties *m)
 {
@@ -216,15 +216,17 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties(
     const VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
                                        VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-    const uint32_t n = kind->window ? 3 : 2;
+    const VkMemoryPropertyFlags coherent = VK_MEMORY_PROPERTY_HOST_CACHED_BIT |
+                                           VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD |
+                                           VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
     *m = (VkPhysicalDeviceMemoryProperties){
-        .memoryTypeCount = n,
+        .memoryTypeCount = stub_memory_types(kind),
         .memoryTypes = {{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | (kind->mapped ? host : 0), 0},
                         {host, 1},
                         {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
-                             VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
-                         2}},
-        .memoryHeapCount = n,
+                             VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | (kind->coherent ? coherent : 0),
+                         kind->coherent ? 0 : 2}},
+        .memoryHeapCount = kind->window ? 3 : 2,
         .memoryHeaps = {{stub_heap(kind, 0), VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
                         {kind->heap, 0},
                         {kind->window, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}},

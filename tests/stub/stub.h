@@ -52,6 +52,8 @@ struct stub_kind {
     uint64_t local;  /* bytes of the device's own heap; 0: as the host's */
     uint64_t window; /* of a third heap, the device's and seen by the host; 0: none */
     bool mapped;     /* device memory is the host's too */
+    bool
+        coherent; /* a third type, of AMD's device-coherent memory, a feature that nobody enables */
     bool no_timestamps;
     bool timeline, float16, storage16, storage8, int64, address, dot, size_control, operations;
 };
@@ -76,6 +78,11 @@ static inline uint32_t stub_most_subgroups(const struct stub_kind *kind)
 static inline uint64_t stub_most_buffer(const struct stub_kind *kind)
 {
     return kind->buffer ? kind->buffer : kind->allocation;
+}
+
+static inline uint32_t stub_memory_types(const struct stub_kind *kind)
+{
+    return kind->window || kind->coherent ? 3 : 2;
 }
 
 /* Bytes of the heap of a type of memory, which has one of its own. */
