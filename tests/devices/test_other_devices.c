@@ -22,14 +22,15 @@ static void as_plain_cpu(struct caps *caps)
     set_join(&caps->without, KERNEL_SET(KERNEL_matmul_texel, KERNEL_attention_texel));
 }
 
-/* Bindings and texel buffers that hold little, and dispatches of few workgroups: every axis is
- * cut. */
+/* Bindings and texel buffers that hold little, bindings that begin at multiples of the most bytes that
+ * Vulkan lets a device ask for, and dispatches of few workgroups: every axis is cut. */
 static void with_few_groups(struct caps *caps)
 {
     const uint32_t few[] = {96, 6, 65535};
     for (int i = 0; i < 3; i++)
         caps->max_groups[i] = few[i];
     caps->max_texels = 4096;
+    caps->buffer_alignment = 256;
 }
 
 #ifndef NO_GPU_KERNELS
