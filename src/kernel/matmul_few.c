@@ -70,9 +70,8 @@ static uint32_t most_rows(const struct caps *caps, const struct matmul_problem *
         return SMALL_TILE / 2;
     if (p->quantised && vendor == VENDOR_QUALCOMM)
         return in_lanes(p) || more ? SMALL_TILE : 2 * SMALL_TILE;
-    if (p->quantised && vendor == VENDOR_INTEL && (!in_lanes(p) || HAS_OFFSET(p->b_type)))
-        return 2 * SMALL_TILE;
-    if (p->b_type == VKA_Q2_K && vendor != VENDOR_AMD && vendor != VENDOR_NVIDIA) /* Apple's */
+    bool small = HAS_OFFSET(p->b_type) && vendor != VENDOR_AMD && vendor != VENDOR_NVIDIA;
+    if (p->quantised && (in_lanes(p) ? small : vendor == VENDOR_INTEL))
         return 2 * SMALL_TILE;
     return FEW_TILE_ROWS;
 }

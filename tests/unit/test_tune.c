@@ -185,7 +185,6 @@ static void few_rows_of_blocks(void **state)
     p.m = 16;
     p.b_type = VKA_Q5_K;
     assert_int_equal(tune_choose(&intel, &p).rows, 8);
-    p.b_type = VKA_Q2_K;
     assert_int_equal(tune_choose(&discrete, &p).rows, 8);
     amd.properties.vendor_id = 0x1002;
     assert_int_equal(tune_choose(&amd, &p).rows, 16);
