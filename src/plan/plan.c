@@ -259,7 +259,8 @@ enum vka_status plan_check_op(const struct vka_plan *plan, const char *caller, c
     size_t given;
     ENSURE_ARG(op, "%s: op is NULL", caller);
     memcpy(&given, op, sizeof given);
-    ENSURE_ARG(given == size, "%s: struct_size is %zu, not %zu", caller, given, size);
+    ENSURE_ARG(given == size, "%s: struct_size is %zu, not %zu: VKA_INFO(struct, ...) fills it in",
+               caller, given, size);
     return VKA_OK;
 }
 
@@ -306,7 +307,7 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
                             const struct vka_submit_info *info, uint64_t *ticket)
 {
     struct log *log = &plan->device->log;
-    ENSURE_ARG(plan->finished, "%s: the plan is not finished", caller);
+    ENSURE_ARG(plan->finished, "%s: the plan is not finished: call vka_plan_finish", caller);
     ENSURE(plan_check_alive(plan));
     for (size_t i = 0; i < plan->n_attached; i++)
         if (plan->attached[i]->begin_run)

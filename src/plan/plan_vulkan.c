@@ -7,7 +7,7 @@ enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    ENSURE_ARG(plan->finished, "%s: the plan is not finished", __func__);
+    ENSURE_ARG(plan->finished, "%s: the plan is not finished: call vka_plan_finish", __func__);
     ENSURE_ARG(commands, "%s: commands is VK_NULL_HANDLE", __func__);
     ENSURE(plan_check_alive(plan));
     plan_record_into(plan, commands);

@@ -54,7 +54,9 @@ static enum vka_status check_kind(const struct source *s)
     if (told && !vka_gguf_integer(told, 0, &causal))
         return source_refuse(s, "bert.attention.causal", "is no bool");
     if (size != 4 || memcmp(text, "bert", 4) != 0)
-        return source_refuse(s, "general.architecture", "is not \"bert\"");
+        return source_refuse(s, "general.architecture",
+                             "is not \"bert\"; vkattn generate continues texts, and Python's "
+                             "vkattn.models takes more families");
     return causal ? source_refuse(s, "bert.attention.causal", "is not supported")
                   : keys_check_gguf(s);
 }
