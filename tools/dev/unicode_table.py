@@ -100,10 +100,10 @@ def main():
             show(name, [f"R(0x{a:x}, 0x{b:x})" for a, b in ranges(fits)], 5)
         return
     rows = list(without_accents())
-    show("SMALL", [f"S(0x{a:x},0x{b:x},{n},{d})" for a, b, n, d in small_letters()], 4)
+    show("SMALL", [f"S(0x{a:x},0x{b:x},{n},{d})" for a, b, n, d in small_letters()], 3)
     show("SINGLE", [f"P(0x{c:x},0x{a:x})" for c, a, b, _ in rows if not b], 5)
     several = [f"P(0x{c:x},0x{a:x},0x{b:x},0x{d:x})" for c, a, b, d in rows if b]
-    show("SEVERAL", several, 3)
+    show("SEVERAL", several, 2)
 
 
 if __name__ == "__main__":
