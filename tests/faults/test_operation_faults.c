@@ -25,7 +25,7 @@ static struct kernel_set of_cpus(void)
                       KERNEL_matmul_lane4, KERNEL_matmul_lane8);
 }
 
-static size_t step = 8; /* every so many fail */
+static size_t step = 24; /* every so many fail */
 
 static bool is_over(const struct operation *o, size_t index)
 {
