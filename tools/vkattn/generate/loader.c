@@ -186,8 +186,8 @@ enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m)
         loader_key(l, l->family->inert, full);
     const struct vka_gguf_value *unless =
         l->family->unless ? loader_key(l, l->family->unless, full) : NULL;
-    if (unless)
-        memcpy(&flag, unless->data, unless->type == VKA_GGUF_BOOL);
+    if (unless && unless->type == VKA_GGUF_BOOL)
+        memcpy(&flag, unless->data, sizeof flag);
     if (unless && (unless->type != VKA_GGUF_BOOL || flag))
         return loader_refuse(l, "is not false, which alone is supported", full);
     return VKA_OK;
