@@ -296,6 +296,8 @@ static bool check_reader(struct decoding *d, bool all)
 static bool tries(const struct reader *reader, enum vka_dtype type, bool all)
 {
     const bool own = matmul_reads_blocks(reader->kernel);
+    if (own && !dtype_has_cpu_kernels(type))
+        return false;
     if (all || !reader->product)
         return true;
     return turn_takes(type, own ? dtype_has_cpu_kernels : dtype_is_block) &&
@@ -323,8 +325,7 @@ static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
     for (size_t r = 0; r < sizeof readers / sizeof *readers && d.blocks && d.y; r++) {
         d.reader = &readers[r];
         const enum kernel kernel = readers[r].kernel;
-        if (tries(d.reader, type, all) && !kernel_missing(kernel, &device->caps) &&
-            (!matmul_reads_blocks(kernel) || dtype_has_cpu_kernels(type)))
+        if (tries(d.reader, type, all) && !kernel_missing(kernel, &device->caps))
             ok &= check_reader(&d, all);
     }
     free(d.blocks);
