@@ -28,8 +28,8 @@ static void conv(void **state)
     CONV(VKA_INVALID, "weight", op.weight = T(VKA_Q8_0, 3, 32));
     CONV(VKA_INVALID, "weight", op.weight = T(VKA_F32, 4, 4));
     CONV(VKA_INVALID, "weight", op.weight = T(VKA_F32, 3, 1, 4));
-    CONV(VKA_UNSUPPORTED, "17 wide", op.weight = T(VKA_F32, 3, 17));
-    CONV(VKA_UNSUPPORTED, "dilation", op.dilation = (1u << 20) + 1);
+    CONV(VKA_UNSUPPORTED, "17 wide", op.weight = T(VKA_F32, 3, 17), op.past = op.present = NULL);
+    CONV(VKA_UNSUPPORTED, "dilation", op.dilation = (1u << 20) + 1, op.past = op.present = NULL);
     CONV(VKA_INVALID, "bias", op.bias = T(VKA_F32, 4));
     CONV(VKA_INVALID, "activation", op.activation = VKA_ACTIVATION_COUNT);
     CONV(VKA_INVALID, "past", op.past = T(VKA_F32, 2, 3, 4));
