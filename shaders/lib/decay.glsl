@@ -18,7 +18,7 @@ float exp_minus_one(float x)
 // ln(1 + e^x).
 float softplus(float x)
 {
-    precise float rest = log_plus_one(exp_accurate(-abs(x))), whole = x > 0.0 ? x : 0.0;
+    precise float rest = log_plus_one(exp_accurate(-abs(x))), whole = relu_of(x);
     return whole + rest;
 }
 

@@ -137,11 +137,11 @@ float step_of(float x, uint feature)
     if (BIAS_TYPE != TYPE_NONE)
         x += LOAD(bias_words, place(p.bias, uvec4(head, feature, 0, 0)), BIAS_TYPE);
     float s = softplus(x);
-    if (has(LINEAR_STEPS)) {
-        s = s < p.step_min ? p.step_min : s;
-        s = s > p.step_max ? p.step_max : s;
-    }
-    return s;
+    if (!has(LINEAR_STEPS) || is_nan(s))
+        return s;
+    // By bits, as in lib/relu.glsl: none of the three is negative.
+    uint least = floatBitsToUint(abs(p.step_min)), most = floatBitsToUint(p.step_max);
+    return uintBitsToFloat(min(max(floatBitsToUint(s), least), most));
 }
 
 float head_log() { return LOAD(log_words, place(p.log, uvec4(head, 0, 0, 0)), LOG_TYPE); }
