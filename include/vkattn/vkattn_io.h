@@ -273,7 +273,7 @@ VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *fi
 VKA_API enum vka_status vka_gguf_check_type(const struct vka_gguf_tensor *tensor, const char *path,
                                             char *error);
 
-/* Checks so all tensors that have data: the sentence names the first whose type vkattn has not. */
+/* Checks the types of all tensors that have data: the sentence names the first that vkattn has not. */
 VKA_API enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path,
                                              char *error);
 

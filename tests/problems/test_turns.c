@@ -46,6 +46,18 @@ static void one_of_each_family(void **state)
         }
 }
 
+/* Some of their families have no type that CPU kernels read. */
+static void none_of_another_kind(void **state)
+{
+    (void)state;
+    for (uint32_t turn = 0; turn < MOST; turn++) {
+        set_turn(turn);
+        for (EACH_TYPE(type, dtype_is_block))
+            if (!dtype_has_cpu_kernels(type))
+                assert_false(turn_takes(type, dtype_has_cpu_kernels));
+    }
+}
+
 /* A landing takes fewer than half of the types, and no family is all of them. */
 static void fewer(void **state)
 {
@@ -74,6 +86,7 @@ static void without_a_number(void **state)
 TEST_PROGRAM(turns)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_of_each_family),
+                                       cmocka_unit_test(none_of_another_kind),
                                        cmocka_unit_test(fewer), cmocka_unit_test(without_a_number)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

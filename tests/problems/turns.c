@@ -34,6 +34,8 @@ bool turn_takes(enum vka_dtype dtype, bool (*is)(enum vka_dtype dtype))
     uint32_t before = 0, n = 0; /* types of its family */
     if (!given() || dtype_is_float(dtype))
         return true;
+    if (!is(dtype))
+        return false; /* no type of its family may be one of `is` */
     for (EACH_TYPE(type, is)) {
         const bool same = turn_decoder(type) == turn_decoder(dtype);
         n += same;

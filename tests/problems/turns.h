@@ -8,8 +8,8 @@
 /* A family: types that kernels decode by the same branches, so that a fault of one shows in each. */
 uint32_t turn_decoder(enum vka_dtype dtype);
 
-/* Whether a test takes the type, which `is` holds for. Those of a family for which it holds are taken in
- * turn, by the number in $VKATTN_TEST_TURN; without one all are. */
+/* Whether a test takes the type. Those of a family for which `is` holds are taken in turn, by the number
+ * in $VKATTN_TEST_TURN, others not; without a number all are. */
 bool turn_takes(enum vka_dtype dtype, bool (*is)(enum vka_dtype dtype));
 
 /* That number modulo n, for what else is taken in turn; n: there is none, and all are taken. */
