@@ -323,7 +323,10 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
     const struct twin_sizes *s = &t->sizes;
     size_t rows = (size_t)s->batch * s->n_kv_head * s->group * p->n_new;
     double *want = take(rows * s->value_dim, sizeof *want), worst = 0;
-    double *scores = take(rows * s->capacity, sizeof *scores);
+    /* scores of all layers are judged together: that of a row of one key may be near 0 */
+    const size_t n_score = rows * s->capacity;
+    double *scores = take(s->n_layer * n_score, sizeof *scores);
+    double *got = take(s->n_layer * n_score, sizeof *got);
     double *q = take(rows * s->head_dim, sizeof *q);
     const size_t k_block = hadamard_block(s, s->key_dtype, s->head_dim);
     const size_t v_block = hadamard_block(s, s->value_dtype, s->value_dim);
@@ -357,7 +360,7 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
                                   .mask_shape = {s->capacity},
                                   .bool_mask = t->mask,
                                   .context = want};
-        a.scores[s->scores_kind] = scores;
+        a.scores[s->scores_kind] = scores + i * n_score;
         must(t, ref_attention(&a));
         for (size_t r = 0; v_block && r < rows; r++)
             hadamard(want + r * s->value_dim, s->value_dim, v_block);
@@ -368,11 +371,14 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
         if (!s->scores_kind)
             continue;
         must(t, operand_read(&p->io[i][S]));
-        size_t row; /* rows of few visible keys are judged together: one score may be near 0 */
-        worst = greater(worst, compare_rows(p->io[i][S].values, scores, rows, s->capacity, &row));
+        memcpy(got + i * n_score, p->io[i][S].values, n_score * sizeof *got);
     }
+    size_t row;
+    if (s->scores_kind)
+        worst = greater(worst, compare_rows(got, scores, s->n_layer * rows, s->capacity, &row));
     free(want);
     free(scores);
+    free(got);
     free(q);
     free(length);
     return worst;
