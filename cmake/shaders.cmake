@@ -1,7 +1,7 @@
 # Compiles every row of shaders/kernels.def to SPIR-V and embeds it; takes the prebuilt module where
 # the compiler lacks an extension.
 #
-# Output: SHADER_SPV_DIR/<id>.spv, and kernels_spv.c with one array a kernel. Dependency files make
+# Output: SHADER_SPV_DIR/<id>.spv, and kernels_spv.c, which takes each in. Dependency files make
 # an edit of an include rebuild what includes it. With VKATTN_SPIRV_FROM nothing is compiled.
 
 include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)

@@ -32,11 +32,11 @@ cmake --build "$build" --parallel "$(nproc)" \
 rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out/python" "$out"/*.sh "$out"/*.py
 mkdir -p "$out/bin" "$out/lib" "$out/tests"
 cp -L "$build/vkattn" "$out/bin/"
-cp -L "$build/libvkattn.so.0" "$out/lib/"
+cp -L "$build/libvkattn.so.0" "$build/libvkattn_modules.so" "$out/lib/" # libvkattn's modules, and the tests'
 for program in test_gpu check_kernels check_functions; do
     cp "$build/$program" "$out/tests/"
-    strip "$out/tests/$program"
 done
+strip "$out"/tests/* "$out"/lib/* "$out/bin/vkattn"
 for library in jansson cmocka; do
     file=$(ldd "$out/bin/vkattn" "$out/tests/test_gpu" |
                awk -v name="lib$library.so" 'index($1, name) == 1 { print $3; exit }')
