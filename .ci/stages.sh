@@ -109,7 +109,7 @@ stage_arm64() {
 
 sanitized="test_unit test_gpu test_mpi fuzz_replay write_seeds test_vulkan_faults test_recovery test_heap_faults \
 test_refusals test_operation_faults test_small_device test_portability test_interop test_interop_errors \
-test_vulkan_examples interop test_stub_mistakes test_stub_memory test_stub_problems keep_loaded"
+test_vulkan_examples interop test_stub_mistakes test_stub_memory test_stub_drivers test_stub_problems keep_loaded"
 
 build_sanitized() { # build_sanitized TARGET...
     with_kernels quietly configure-asan cmake --preset asan

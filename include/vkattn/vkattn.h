@@ -217,7 +217,7 @@ struct vka_device_properties {
     uint32_t driver_version;    /* the driver's own encoding */
     uint32_t api_version;       /* VK_MAKE_API_VERSION's encoding */
     uint64_t memory;            /* bytes of the device-local heaps */
-    bool mapped_memory;         /* the host reads and writes device memory in place */
+    bool mapped_memory;         /* the host writes device memory in place, and reads it so if cached */
     uint32_t subgroup_size;     /* invocations */
     uint32_t max_workgroup;     /* invocations */
     uint32_t max_shared_memory; /* bytes a workgroup */

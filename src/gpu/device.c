@@ -181,6 +181,16 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
     return pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size);
 }
 
+/* Adds to why a device could not be opened which it was, and what to do. */
+static enum vka_status not_opened(struct vka_device *device, enum vka_status status)
+{
+    char why[sizeof device->log.error];
+    memcpy(why, device->log.error, sizeof why);
+    return log_error(&device->log, status,
+                     "%s cannot be used (%s): mend its driver, or name another device",
+                     device->caps.properties.name, why);
+}
+
 enum vka_status device_create(const struct vka_device_info *info, test_kernel_function *test,
                               struct vka_device **out)
 {
@@ -208,7 +218,10 @@ enum vka_status device_create(const struct vka_device_info *info, test_kernel_fu
         vk_keep_driver();
     device_lower_limits(device, info);
     device_request_fill(device, &request);
-    TRY(device_create_logical(device, &request));
+    status = device_create_logical(device, &request);
+    if (status != VKA_OK && status != VKA_OUT_OF_HOST_MEMORY)
+        status = not_opened(device, status);
+    TRY(status);
     TRY(device_start(device, info));
     *out = device;
     return VKA_OK;

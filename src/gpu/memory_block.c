@@ -37,8 +37,10 @@ static VkBufferCreateInfo buffer_info(const struct vka_device *device, uint64_t 
     };
 }
 
-/* The memory types that such buffers can use; the same for every size. */
-static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed)
+/* The memory types that such buffers can use, the same for every size; bytes of which the memory of a
+ * buffer has a multiple. */
+static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed,
+                                     uint64_t *granule)
 {
     struct log *log = &device->log;
     VkBuffer probe;
@@ -48,6 +50,7 @@ static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowe
     device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
     device->vk.vkDestroyBuffer(device->handle, probe, NULL);
     *allowed = requirements.memoryTypeBits;
+    *granule = requirements.size;
     return VKA_OK;
 }
 
@@ -69,7 +72,10 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
     VkPhysicalDeviceMemoryProperties m;
     device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
     uint32_t allowed = 0;
-    ENSURE(allowed_types(device, &allowed));
+    uint64_t granule = 0, *most = &device->caps.properties.max_allocation;
+    ENSURE(allowed_types(device, &allowed, &granule));
+    if (granule > 0 && *most >= granule)
+        *most = *most / granule * granule;
 
     const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
     const VkMemoryPropertyFlags host =
@@ -82,12 +88,16 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
     memory->mapped[MEMORY_DEVICE] =
         mapped && (find_type(&m, allowed, local | cached, largest / 2, &type[MEMORY_DEVICE]) ||
                    find_type(&m, allowed, local | host, largest / 2, &type[MEMORY_DEVICE]));
-    if (!memory->mapped[MEMORY_DEVICE] && !find_type(&m, allowed, local, 0, &type[MEMORY_DEVICE]))
+    if (!memory->mapped[MEMORY_DEVICE] &&
+        !find_type(&m, allowed, local, largest / 2, &type[MEMORY_DEVICE]) &&
+        !find_type(&m, allowed, local, 0, &type[MEMORY_DEVICE]))
         return log_error(log, VKA_INTERNAL, "the device has no device-local memory for buffers");
     if (!find_type(&m, allowed, cached, 0, &type[MEMORY_STAGING]) &&
         !find_type(&m, allowed, host, 0, &type[MEMORY_STAGING]))
         return log_error(log, VKA_INTERNAL, "the device has no host-visible memory for buffers");
     device->caps.properties.mapped_memory = memory->mapped[MEMORY_DEVICE];
+    memory->uncached = memory->mapped[MEMORY_DEVICE] &&
+                       !memory_type_has(&m.memoryTypes[type[MEMORY_DEVICE]], cached);
     memory->limit = limit;
     memory->has_budget =
         vk_has_extension(&device->instance, device->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

@@ -323,8 +323,12 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
         ENSURE_ARG(*size >= whole + BLOB_TAIL,
                    "%s: the pipeline cache has %zu bytes, but *size is %zu", __func__,
                    whole + BLOB_TAIL, *size);
-        ENSURE_VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
-                                                    data));
+        whole = *size - BLOB_TAIL;
+        const VkResult result = device->vk.vkGetPipelineCacheData(
+            device->handle, device->pipelines.cache, &whole, data);
+        /* It may have grown meanwhile: what there was room for is valid. */
+        if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+            return vk_error(log, result, "vkGetPipelineCacheData");
         blob_write_tail(device, data, whole);
     }
     *size = whole + BLOB_TAIL;

@@ -38,6 +38,7 @@ struct memory_block {
 struct memory {
     uint32_t type[MEMORY_KIND_COUNT]; /* memory type index */
     bool mapped[MEMORY_KIND_COUNT];
+    bool uncached; /* device memory that is mapped: the host reads it word by word */
     struct memory_block *blocks;
     uint64_t limit;  /* bytes of all blocks together; 0: none */
     bool has_budget; /* the driver tells its budget: VK_EXT_memory_budget */

@@ -343,6 +343,17 @@ static enum vka_status check_scales(const struct vka_tensor *tensor, const void 
                      at * values);
 }
 
+/* Bytes from which on a read from memory without a cache, some microseconds for 64, takes longer than a
+ * copy by the device. */
+#define LONG_READ 1024
+
+/* Whether a read of so many bytes is by a copy to memory of the host, though the device's is mapped. */
+static bool is_slow_to_read(const struct vka_tensor *tensor, size_t size)
+{
+    return tensor->storage->device->memory.uncached && size >= LONG_READ &&
+           tensor->storage->range.block->kind == MEMORY_DEVICE;
+}
+
 static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t size, bool to_tensor,
                                 const char *caller)
 {
@@ -360,7 +371,7 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
         ENSURE(check_scales(tensor, dense, caller));
     ENSURE(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     char *mapped = memory_mapped(&tensor->storage->range);
-    if (!mapped) {
+    if (!mapped || (!to_tensor && is_slow_to_read(tensor, size))) {
         ENSURE(check_usage(tensor, to_tensor, caller));
         ENSURE(exchange_staged(tensor, dense, to_tensor));
         return VKA_OK;

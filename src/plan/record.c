@@ -259,14 +259,18 @@ enum vka_status plan_read_timestamps(struct vka_plan *plan)
     size_t n = plan->n_pass + plan->n_submit; /* one before each submit, one after each pass */
     uint64_t *ticks = calloc(n, sizeof *ticks);
     CHECK_ALLOC(ticks);
-    VK(device->vk.vkGetQueryPoolResults(device->handle, plan->queries, 0, (uint32_t)n,
-                                        n * sizeof *ticks, ticks, sizeof *ticks,
-                                        VK_QUERY_RESULT_64_BIT));
+    const VkResult result = device->vk.vkGetQueryPoolResults(device->handle, plan->queries, 0,
+                                                             (uint32_t)n, n * sizeof *ticks, ticks,
+                                                             sizeof *ticks, VK_QUERY_RESULT_64_BIT);
+    if (result != VK_SUCCESS && result != VK_NOT_READY)
+        status = vk_error(log, result, "vkGetQueryPoolResults");
+    TRY(status);
     for (size_t i = 0, submit = 0; i < plan->n_pass; i++) {
         submit += i == plan->first[submit + 1];
         const uint64_t *at = &ticks[i + submit];
         uint64_t passed = (at[1] - at[0]) & device->caps.timestamp_mask;
-        plan->gpu_ms[i] = (double)passed * device->caps.timestamp_ns * 1e-6;
+        plan->gpu_ms[i] =
+            result == VK_SUCCESS ? (double)passed * device->caps.timestamp_ns * 1e-6 : -1;
     }
 fail:
     free(ticks);

@@ -18,7 +18,7 @@ void pass_record(const struct vka_device *device, VkCommandBuffer commands, cons
 /* Records all passes of a finished plan and their barriers. */
 void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);
 
-/* Reads the timestamps of the finished run into gpu_ms. */
+/* Reads the timestamps of the finished run into gpu_ms: -1 where the driver does not have them yet. */
 enum vka_status plan_read_timestamps(struct vka_plan *plan);
 
 #endif

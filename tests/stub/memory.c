@@ -44,7 +44,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkAllocateMemory(VkDevice handle,
                (unsigned long long)info->allocationSize);
     const uint32_t type = info->memoryTypeIndex;
     STUB_CHECK(type < stub_memory_types(device->kind), "memory type %u", type);
-    STUB_CHECK(type < 2 || !device->kind->coherent, "deviceCoherentMemory is not enabled");
+    STUB_CHECK(stub_role(device->kind, type) < 2 || !device->kind->coherent,
+               "deviceCoherentMemory is not enabled");
     if (device->allocated[type] + info->allocationSize > stub_heap(device->kind, type))
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     STUB_CHECK(device->allocations < 4096, "more than maxMemoryAllocationCount allocations");
@@ -90,7 +91,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkMapMemory(VkDevice handle, VkDevice
     (void)flags;
     struct stub_device *device = (struct stub_device *)handle;
     struct stub_memory *memory = STUB_GET(device, STUB_MEMORY, object);
-    STUB_CHECK(memory->type > 0 || device->kind->mapped, "memory that the host cannot see");
+    const uint32_t role = stub_role(device->kind, memory->type);
+    STUB_CHECK(role == 0 ? device->kind->mapped : role == 1 || !device->kind->swapped,
+               "memory that the host cannot see");
     STUB_CHECK(!memory->mapped, "memory that is mapped already");
     STUB_CHECK(offset < memory->size &&
                    (size == VK_WHOLE_SIZE || (size > 0 && size <= memory->size - offset)),
@@ -134,7 +137,9 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetBufferMemoryRequirements(VkDevice ha
 {
     struct stub_device *device = (struct stub_device *)handle;
     const struct stub_buffer *buffer = STUB_GET(device, STUB_BUFFER, object);
-    *need = (VkMemoryRequirements){buffer->size, device->kind->alignment,
+    const uint64_t granule = device->kind->granule ? device->kind->granule : 1;
+    *need = (VkMemoryRequirements){(buffer->size + granule - 1) / granule * granule,
+                                   device->kind->alignment,
                                    (1u << stub_memory_types(device->kind)) - 1};
 }
 

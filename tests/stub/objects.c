@@ -204,6 +204,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateDevice(VkPhysicalDevice physi
     STUB_CHECK(info->enabledExtensionCount == 0, "%s is enabled, which the device has not",
                info->ppEnabledExtensionNames[0]);
     const struct stub_enabled enabled = read_features(kind, info->pNext);
+    if (kind->broken)
+        return VK_ERROR_INITIALIZATION_FAILED;
     struct stub_device *device = calloc(1, sizeof *device);
     if (!device)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
@@ -330,12 +332,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkGetPipelineCacheData(VkDevice handl
                                                     properties.vendorID,
                                                     properties.deviceID,
                                                     {0}};
-    STUB_GET((struct stub_device *)handle, STUB_PIPELINE_CACHE, cache);
-    if (data && *size >= sizeof header)
-        memcpy(data, &header, sizeof header);
+    struct stub_device *device = (struct stub_device *)handle;
+    STUB_GET(device, STUB_PIPELINE_CACHE, cache);
     const bool room = !data || *size >= sizeof header;
-    *size = room ? sizeof header : 0;
-    return room ? VK_SUCCESS : VK_INCOMPLETE;
+    const size_t grown = device->kind->growing ? 8 * device->asked++ : 0; /* zeros behind it */
+    if (data && room)
+        memcpy(memset(data, 0, *size), &header, sizeof header);
+    const bool whole = !data || *size >= sizeof header + grown;
+    *size = !room ? 0 : whole ? sizeof header + grown : *size;
+    return whole ? VK_SUCCESS : VK_INCOMPLETE;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL stub_vkCreateQueryPool(VkDevice handle,
@@ -366,6 +371,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL stub_vkGetQueryPoolResults(VkDevice handle
                first, n, pool->count);
     STUB_CHECK(flags == VK_QUERY_RESULT_64_BIT && stride >= 8 && size >= (n - 1) * stride + 8,
                "no room for %u results", n);
+    if (((struct stub_device *)handle)->kind->late && ((struct stub_device *)handle)->asked++ == 0)
+        return VK_NOT_READY;
     for (uint32_t i = 0; i < n; i++) {
         if (!pool->queries[first + i].written)
             return VK_NOT_READY;

@@ -219,18 +219,24 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties(
     const VkMemoryPropertyFlags coherent = VK_MEMORY_PROPERTY_HOST_CACHED_BIT |
                                            VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD |
                                            VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
+    const VkMemoryPropertyFlags seen =
+        kind->uncached ? host & ~(VkMemoryPropertyFlags)VK_MEMORY_PROPERTY_HOST_CACHED_BIT : host;
     *m = (VkPhysicalDeviceMemoryProperties){
         .memoryTypeCount = stub_memory_types(kind),
-        .memoryTypes = {{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | (kind->mapped ? host : 0), 0},
+        .memoryTypes = {{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | (kind->mapped ? seen : 0), 0},
                         {host, 1},
                         {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                              VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | (kind->coherent ? coherent : 0),
                          kind->coherent ? 0 : 2}},
         .memoryHeapCount = kind->window ? 3 : 2,
-        .memoryHeaps = {{stub_heap(kind, 0), VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+        .memoryHeaps = {{kind->local ? kind->local : kind->heap, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
                         {kind->heap, 0},
                         {kind->window, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}},
     };
+    if (kind->swapped) { /* a window that the host does not see comes first */
+        m->memoryTypes[2] = m->memoryTypes[0];
+        m->memoryTypes[0] = (VkMemoryType){VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 2};
+    }
 }
 
 static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceMemoryProperties2(

@@ -12,7 +12,8 @@
  * VKATTN_STUB names the devices, with commas: "cpu" (the default), "least", a GPU with no more
  * than vkattn demands, "small", one of a telephone, "large", one of the largest; "wide" has subgroups
  * of 64 and 128, "varying" those of 8 to 32, a window of 256 MiB on its memory and no timestamps,
- * "carved" little memory of its own beside the machine's, and buffers smaller than an allocation. */
+ * "carved" little memory of its own beside the machine's, and buffers smaller than an allocation;
+ * "rebar" gives answers that are legal and rare, "broken" cannot be opened. */
 #ifndef TESTS_STUB_STUB_H
 #define TESTS_STUB_STUB_H
 
@@ -22,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STUB_DEVICES 7
+#define STUB_DEVICES 9
 #define STUB_BINDINGS 32 /* of a set; kernels have 14 at most */
 #define STUB_PUSH 128    /* bytes */
 #define STUB_DEEP 64     /* maxComputeWorkGroupSize[2] */
@@ -55,6 +56,10 @@ struct stub_kind {
     bool
         coherent; /* a third type, of AMD's device-coherent memory, a feature that nobody enables */
     bool no_timestamps;
+    /* Legal and rare: a host reads the device's memory without a cache; the first type of memory is of a
+     * small heap; results of queries come late; data of a pipeline cache grow; none can be made. */
+    bool uncached, swapped, late, growing, broken;
+    uint32_t granule; /* a buffer takes multiples of so many bytes; 0: of one */
     bool timeline, float16, storage16, storage8, int64, address, dot, size_control, operations;
 };
 
@@ -80,6 +85,12 @@ static inline uint64_t stub_most_buffer(const struct stub_kind *kind)
     return kind->buffer ? kind->buffer : kind->allocation;
 }
 
+/* What a type of memory is: 0 the device's own, 1 the host's, 2 another one. */
+static inline uint32_t stub_role(const struct stub_kind *kind, uint32_t type)
+{
+    return kind->swapped && type != 1 ? 2 - type : type;
+}
+
 static inline uint32_t stub_memory_types(const struct stub_kind *kind)
 {
     return kind->window || kind->coherent ? 3 : 2;
@@ -88,7 +99,8 @@ static inline uint32_t stub_memory_types(const struct stub_kind *kind)
 /* Bytes of the heap of a type of memory, which has one of its own. */
 static inline uint64_t stub_heap(const struct stub_kind *kind, uint32_t type)
 {
-    return type == 2 ? kind->window : type == 0 && kind->local ? kind->local : kind->heap;
+    const uint32_t role = stub_role(kind, type);
+    return role == 2 ? kind->window : role == 0 && kind->local ? kind->local : kind->heap;
 }
 
 static inline VkSubgroupFeatureFlags stub_operations(const struct stub_kind *kind)
@@ -302,7 +314,7 @@ struct stub_device {
     struct stub_device *next;
     struct stub_command_buffer *freed; /* kept, so that a use of them is known */
     uint64_t allocated[STUB_TYPES_OF_MEMORY], allocations; /* bytes; allocations alive */
-    uint64_t ticks;
+    uint64_t ticks, asked; /* asked: how often for results or data of a cache */
     uint32_t alive[STUB_TYPES];
 };
 
