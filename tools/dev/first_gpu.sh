@@ -51,7 +51,8 @@ left() { echo $((total - $(date +%s) + begin)); }
 say() { printf '%4d s  %s\n' $(($(date +%s) - begin)) "$*" | tee -a "$out/0_summary.txt"; }
 
 # step LIMIT FILE NAME COMMAND...: what it prints goes to the end of FILE, line by line, each with the
-# name before it, so that steps may share a file; a line of what became of it goes to the summary.
+# name before it, so that steps may share a file; a line of what became of it goes to the summary. COMMAND
+# finds NAME in $STEP.
 step() {
     local limit=$1 file=$out/$2 name=$3 code verdict start
     shift 3
@@ -61,7 +62,7 @@ step() {
     [ "$limit" -lt "$(left)" ] || limit=$(left)
     start=$(date +%s)
     echo "$name: ===== $*" >>"$file"
-    timeout -s KILL "$limit" stdbuf -oL "$@" 2>&1 | sed -u "s|^|$name: |" >>"$file"
+    STEP=$name timeout -s KILL "$limit" stdbuf -oL "$@" 2>&1 | sed -u "s|^|$name: |" >>"$file"
     code=${PIPESTATUS[0]}
     case $code in
     0) verdict=passed ;;
