@@ -14,8 +14,7 @@ from test_command import command, pytestmark  # noqa: F401
 import vkattn
 from vkattn.models._text import Text
 
-STORED = [x for x in texts.STORED if x["keys"].get("pre", "llama-bpe") == "llama-bpe"]
-assert {x["keys"]["model"] for x in STORED} == {"gpt2", "llama", "bert", "t5"}
+assert {x["keys"]["model"] for x in texts.STORED} == {"gpt2", "llama", "bert", "t5"}
 
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "dev" / "unicode_table.py"
@@ -35,7 +34,7 @@ def tokens(path, lines):
     return [list(map(int, line.split())) for line in found]
 
 
-@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("stored", texts.STORED)
 def test_stored(tmp_path, stored):
     path = made.write(tmp_path / "x.gguf", texts.with_bytes(stored["keys"]))
     lines = [line for line, _ in stored["lines"]]
@@ -44,21 +43,40 @@ def test_stored(tmp_path, stored):
         assert found == ids, line
 
 
-PRES = ("gpt-2", "smollm", "llama-bpe", "qwen2")
+def test_splits(tmp_path):
+    """Each split as its model's own tokenizer makes it, which no package has to be there for."""
+    split = texts.SPLIT
+    assert sorted(split["ids"]) == sorted(made.PRES)
+    for pre, ids in split["ids"].items():
+        path = made.write(tmp_path / "x.gguf", {**split["keys"], "pre": pre})
+        assert tokens(path, split["lines"]) == ids, pre
+    path = made.write(tmp_path / "x.gguf", split["keys"])
+    assert tokens(path, split["lines"]) == split["ids"]["default"]
+
+
+def test_table_of_splits():
+    script = runpy.run_path(str(SCRIPT.with_name("splits.py")))
+    with open(script["TABLE"], encoding="ascii") as file:
+        assert file.read() == script["table"](), "run tools/dev/splits.py"
+
+
+PRES = ("llama-bpe", "qwen2", "deepseek-v3")  # --families: all
 EDGES = [
     *("", " ", "  ", "\n", " \n \r\n  x", "a  b", "a   ", "'s'S's", "don't DON'T 'ſ", " 12 345678"),
     *("x<|end|>y", "\u00a0a\u3000b", "\u0661\u0662\u00bd", "!!?\n\n a", "a\tb\x0bc", "\U0001f600"),
 ]
 
 
-@pytest.mark.parametrize("pre", PRES)
-def test_bpe(tmp_path, pre):
+@pytest.mark.parametrize("pre", made.PRES)
+def test_bpe(tmp_path, pre, request):
+    if pre not in PRES and not request.config.getoption("--families"):
+        pytest.skip("NOT ASKED FOR: --families TRIES EACH SPLIT OF THE COMMAND")
     tokenizers = pytest.importorskip("tokenizers", reason=texts.REASON)
     rng = np.random.default_rng(1)
     corpus, lines = made.lines(rng, 600), [*made.lines(rng, 200), *EDGES]
     _, keys = made.trained_bpe(tokenizers, pre, corpus, 1000)
     path = made.write(tmp_path / "x.gguf", keys)
-    if pre == "qwen2":  # wants the normal form C
+    if pre in made.COMPOSED:
         said = [command("tokens", path, line, code=2) for line in ("e\u0301", "\u0958", "\u1161")]
         assert all("normal form C" in text and "give --ids" in text for text in said)
         lines = [line for line in lines if not any(map(unstable, line))]
@@ -216,10 +234,10 @@ def test_unigram_beside_sentencepiece(tmp_path, options):
 
 
 def test_refused(tmp_path):
-    keys = STORED[0]["keys"]
+    keys = texts.STORED[0]["keys"]
     for change, said in (
         ({"model": "rwkv"}, "tokenizer.ggml.model: expected gpt2, llama, bert or t5; give --ids"),
-        ({"pre": "viking"}, "tokenizer.ggml.pre: expected gpt-2"),
+        ({"pre": "viking"}, 'pre: "viking" is not supported, docs/models.md lists'),
         ({"tokens": ["a", "a"]}, "tokenizer.ggml.tokens: a token occurs twice"),
         ({"merges": ["a b c"]}, "merges: one is no pair"),
         ({"merges": ["zebra b"]}, "merges: one is of tokens that are not there"),

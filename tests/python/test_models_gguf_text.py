@@ -15,6 +15,8 @@ PIECES = "sentencepiece IS NOT INSTALLED: NO VOCABULARY OF ITS KIND WAS TRAINED"
 PROTO = "protobuf IS NOT INSTALLED: SENTENCEPIECE'S SCORES WERE NOT READ"
 with open(made.STORED, encoding="ascii") as stored:
     STORED = json.load(stored)
+with open(made.SPLITS, encoding="ascii") as stored:
+    SPLIT = json.load(stored)
 OF_MODEL = {x["keys"]["model"]: x["keys"] for x in STORED}
 
 
@@ -111,6 +113,14 @@ def test_stored(tmp_path, case):
     text = text_of(tmp_path, case["keys"])
     assert len(case["lines"]) == 12
     for line, ids in case["lines"]:
+        assert text.encode(line) == ids, line
+
+
+@pytest.mark.parametrize("pre", made.PRES)
+def test_stored_splits(tmp_path, pre):
+    pytest.importorskip("tokenizers", reason=REASON)
+    text = text_of(tmp_path, SPLIT["keys"], pre=pre)
+    for line, ids in zip(SPLIT["lines"], SPLIT["ids"][pre], strict=True):
         assert text.encode(line) == ids, line
 
 

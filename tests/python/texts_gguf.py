@@ -3,7 +3,8 @@ GGUF, and what the tokenizers that they were trained with make of lines.
 
     python texts_gguf.py --write
 
-keeps small ones in texts_gguf.json; it needs the packages tokenizers, sentencepiece, protobuf.
+keeps small ones in texts_gguf.json, and one vocabulary with every split of byte-level BPE in
+texts_splits.json; it needs the packages tokenizers, sentencepiece, protobuf.
 """
 
 import io
@@ -18,7 +19,8 @@ from test_models_gguf import ARRAY, F32, number, texts
 
 BOOL, U8, I32 = 7, 0, 5
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
-STORED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "texts_gguf.json")
+HERE = os.path.dirname(os.path.abspath(__file__))
+STORED, SPLITS = (os.path.join(HERE, f"texts_{name}.json") for name in ("gguf", "splits"))
 
 # First and last letters of 20 scripts.
 SCRIPTS = {
@@ -116,15 +118,30 @@ def _pres(tokenizers, name):
     omni = "|".join((*(f"{c}{_SHORT}?" for c in _CASES), r"\p{N}{1,3}", rest))
     tekken = "|".join((*_CASES, r"\p{N}", rest))
     cased = r"\s?[[\p{Lu}\p{Ll}\p{Lt}]&&[^\u0560-\u0588\u10d0-\u10ff]]+"  # but of two scripts
+    marked = r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    cjk = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
     v3 = (
         r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
         r"| ?[\p{P}\p{S}]+[\r\n]*" + _TAIL
     )
     return {
         "gpt-2": [gpt2],
+        "olmo": [gpt2],
         "smollm": [pres.Digits(individual_digits=True), gpt2],
         "starcoder": [pres.Digits(individual_digits=True), gpt2],
+        "command-r": [pres.Digits(individual_digits=True), gpt2],
         "llama-bpe": [*split(threes), as_bytes],
+        "dbrx": [*split(threes), as_bytes],
+        "qwen35": [*split(_SHORT + marked + _TAIL), as_bytes],
+        "bloom": [
+            *split(r" ?[^(\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"),
+            as_bytes,
+        ],
+        "deepseek-coder": [
+            *split("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", cjk),
+            pres.Digits(individual_digits=True),
+            as_bytes,
+        ],
         "qwen2": [*split(ones), as_bytes],
         "gpt-4o": [*split(omni), as_bytes],
         "tekken": [*split(tekken), as_bytes],
@@ -135,7 +152,7 @@ def _pres(tokenizers, name):
         "deepseek-llm": [
             *split("[\r\n]", cased),
             *split(r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"),
-            *split(r"\s+$", r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
+            *split(r"\s+$", cjk),
             pres.Digits(individual_digits=True),
             as_bytes,
         ],
@@ -150,14 +167,16 @@ def _pres(tokenizers, name):
 
 SPECIAL = ["<|begin|>", "<|end|>"]
 PRES = ["gpt-2", "smollm", "starcoder", "llama-bpe", "qwen2", "gpt-4o", "tekken", "default"]
-PRES += ["deepseek-v3", "deepseek-llm"]
+PRES += ["deepseek-v3", "deepseek-llm", "deepseek-coder", "dbrx", "bloom", "qwen35", "olmo"]
+PRES += ["command-r"]
+COMPOSED = ("qwen2", "qwen35", "olmo", "command-r")  # of normal form C
+WHOLE = ("llama-bpe", "tekken")  # whose words that are tokens are not merged
 
 
 def trained_bpe(tokenizers, pre, corpus, size):
     """A byte-level BPE, and the keys of its GGUF file."""
-    whole = pre in ("llama-bpe", "tekken")
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=whole))
-    if pre == "qwen2":
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=pre in WHOLE))
+    if pre in COMPOSED:
         made.normalizer = tokenizers.normalizers.NFC()
     made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(_pres(tokenizers, pre))
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -243,10 +262,48 @@ LLAMA = {
 }
 
 
+# Where splits differ: digits, cases, marks, spaces at the end, before and behind newlines, CJK.
+SHOWN = [
+    *("Don't DON'T x'ſ 12345678 \u0661\u0662\u00bd 10\u00b2", "aB ABc ABC HelloWorld \u01c5x \u02b0A"),
+    *("  a   b  \n\n  c\t\n ", "x \r\n!!?\r\n/ //\n (a) $5 `b`", "end  "),
+    *("a\u0903b\u20dd \u20ddc .\u0903", "\u4e2d\u6587ab\u3042\u30a2\uac00 \u3002\uff0c#tag .x \u2190\U0001f600"),
+    *("\u0561\u0586 \u10d0\u03b1 \u2026a|b\u060cc", "f(x)=a[1]+3.14e10;\u00a0y_z"),
+]
+
+
+def split_cases(tokenizers):
+    """A vocabulary whose merges know no words, so that ids show where words end."""
+    rng = np.random.default_rng(6)
+    corpus = [*lines(rng, 300, {"latin": "az", "capitals": "AZ", "han": SCRIPTS["han"]}), *SHOWN * 40]
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.train_from_iterator(
+        corpus,
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=520,
+            show_progress=False,
+            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    model = json.loads(trained.to_str())["model"]
+    ids = {}
+    for pre in PRES:
+        merges = [tuple(pair) for pair in model["merges"]]
+        of_pre = tokenizers.models.BPE(model["vocab"], merges, ignore_merges=pre in WHOLE)
+        made = tokenizers.Tokenizer(of_pre)
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(_pres(tokenizers, pre))
+        ids[pre] = [made.encode(line).ids for line in SHOWN]
+    keys = {"model": "gpt2", "tokens": sorted(model["vocab"], key=model["vocab"].get)}
+    keys |= {"merges": [" ".join(pair) for pair in model["merges"]], "add_bos_token": False}
+    return {"keys": keys, "lines": SHOWN, "ids": ids}
+
+
 def main():
     import sentencepiece
     import tokenizers
 
+    with open(SPLITS, "w", encoding="ascii") as file:
+        file.write(json.dumps(split_cases(tokenizers)).replace("]], ", "]],\n") + "\n")
     rng = np.random.default_rng(5)
     some = {name: SCRIPTS[name] for name in ("latin", "greek", "emoji")}
     corpus, shown = lines(rng, 400, some), lines(rng, 12)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tools/vkattn/text/unicode.inc by Python's unicodedata: ranges of letters, of numbers, of marks, of
-punctuation, of control characters, of marks that have an order and a width, and of code points that NFC may
-change, which a text is refused for where its tokenizer wants NFC. And tools/vkattn/text/folds.inc: small
-letters, and what letters are without their accents.
+"""Writes tools/vkattn/text/unicode.inc by Python's unicodedata: ranges of letters and those of their kinds, of
+numbers, of marks, of punctuation, of symbols, of control characters, of marks that have an order and a width,
+and of code points that NFC may change, which a text is refused for where its tokenizer wants NFC. A range is
+(first, last, step). And tools/vkattn/text/folds.inc: small letters, and what letters are without their
+accents.
 
     tools/dev/unicode_table.py > tools/vkattn/text/unicode.inc
     tools/dev/unicode_table.py folds > tools/vkattn/text/folds.inc
@@ -28,14 +29,14 @@ def second_letters():
 
 
 def ranges(fits):
+    """[first, last, step], where small and capital letters take turns of step 2."""
     found = []
-    for c in range(LAST + 1):
-        if not fits(c):
-            continue
-        if found and found[-1][1] == c - 1:
-            found[-1][1] = c
+    for c in filter(fits, range(LAST + 1)):
+        first, last, step = found[-1] if found else (-9, -9, 1)
+        if c - last == step or (first == last and c - last == 2):
+            found[-1] = [first, c, c - last]
         else:
-            found.append([c, c])
+            found.append([c, c, 1])
     return found
 
 
@@ -49,7 +50,13 @@ def classes():
         "LETTER": lambda c: category(c)[0] == "L",
         "NUMBER": lambda c: category(c)[0] == "N",
         "PUNCTUATION": lambda c: category(c)[0] == "P",
-        "MARK": lambda c: category(c) == "Mn",
+        "UPPER": lambda c: category(c) == "Lu",
+        "LOWER": lambda c: category(c) == "Ll",
+        "TITLE": lambda c: category(c) == "Lt",
+        "MODIFIER": lambda c: category(c) == "Lm",
+        "SYMBOL": lambda c: category(c)[0] == "S",
+        "MARK": lambda c: category(c)[0] == "M",
+        "BARE_MARK": lambda c: category(c) == "Mn",
         "ORDERED": lambda c: category(c) != "Mn" and unicodedata.combining(chr(c)) != 0,
         "CONTROL": lambda c: category(c) in ("Cc", "Cf", "Co"),
         "UNSTABLE": lambda c: c in seconds
@@ -97,7 +104,7 @@ def main():
     print(f"/* Classes of Unicode {unicodedata.unidata_version}, made by tools/dev/unicode_table.py. */")
     if sys.argv[1:] != ["folds"]:
         for name, fits in classes().items():
-            show(name, [f"R(0x{a:x}, 0x{b:x})" for a, b in ranges(fits)], 5)
+            show(name, [f"R(0x{a:x},0x{b:x},{n})" for a, b, n in ranges(fits)], 4)
         return
     rows = list(without_accents())
     show("SMALL", [f"S(0x{a:x},0x{b:x},{n},{d})" for a, b, n, d in small_letters()], 3)

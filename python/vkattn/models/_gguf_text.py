@@ -25,6 +25,7 @@ _TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _BEFORE = r"[^\r\n\p{L}\p{N}]?"
 _WORDS = rf"{_ENDINGS}|{_BEFORE}\p{{L}}+|%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*{_TAIL}"
+_MARKED = rf"{_ENDINGS}|{_BEFORE}[\p{{L}}\p{{M}}]+|%s| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*{_TAIL}"
 _OTHERS = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*{_TAIL}"
 # Letters with a case, as Unicode had them when DeepSeek chose them.
 _CASED = (
@@ -54,14 +55,23 @@ class Pre(NamedTuple):
 
 
 _SINGLE_DIGITS = Pre((r"\p{N}", _GPT2))
-_LLAMA3 = Pre((_WORDS % r"\p{N}{1,3}",), whole_words=True, add_bos=True)
+_THREE_DIGITS = Pre((_WORDS % r"\p{N}{1,3}",))
+_LLAMA3 = _THREE_DIGITS._replace(whole_words=True, add_bos=True)
 _QWEN2 = Pre((_WORDS % r"\p{N}",), nfc=True)
 PRES: dict[str, Pre] = {
     "default": Pre((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9]{3}")),
     **dict.fromkeys(("gpt-2", "phi-2"), Pre((_GPT2,))),
+    **dict.fromkeys(("mpt", "olmo"), Pre((_GPT2,), nfc=True)),
     **dict.fromkeys(("smollm", "starcoder", "refact"), _SINGLE_DIGITS),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), _LLAMA3),
+    "command-r": _SINGLE_DIGITS._replace(nfc=True),
+    "dbrx": _THREE_DIGITS,
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _QWEN2),
+    "qwen35": Pre((_MARKED % r"\p{N}",), nfc=True),
+    "bloom": Pre((" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+",)),
+    "deepseek-coder": Pre(
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}"),
+    ),
     "deepseek-llm": Pre(
         (
             r"[\r\n]",
@@ -80,10 +90,13 @@ PRES: dict[str, Pre] = {
             r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*" + _TAIL,
         ),
     ),
-    "gpt-4o": Pre(
-        (
-            rf"{_BEFORE}{_UPPER}*{_LOWER}+{_ENDINGS}?|{_BEFORE}{_UPPER}+{_LOWER}*{_ENDINGS}?"
-            rf"|\p{{N}}{{1,3}}|{_OTHERS}",
+    **dict.fromkeys(
+        ("gpt-4o", "llama4"),
+        Pre(
+            (
+                rf"{_BEFORE}{_UPPER}*{_LOWER}+{_ENDINGS}?|{_BEFORE}{_UPPER}+{_LOWER}*{_ENDINGS}?"
+                rf"|\p{{N}}{{1,3}}|{_OTHERS}",
+            ),
         ),
     ),
     "tekken": Pre(

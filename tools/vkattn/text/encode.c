@@ -39,7 +39,7 @@ static enum vka_status push_plain(const struct text *t, const char *utf8, size_t
         if (!letters_read(utf8, size, &at, &l.points[l.n])) {
             snprintf(why, VKA_IO_ERROR_SIZE, "the text is not UTF-8 at byte %zu", at);
             status = VKA_INVALID;
-        } else if (t->normalised && letters_unstable(l.points[l.n])) {
+        } else if (t->splits && t->splits->normalised && letters_unstable(l.points[l.n])) {
             snprintf(why, VKA_IO_ERROR_SIZE,
                      "the text has U+%04X, which its normal form C may have otherwise; give --ids",
                      (unsigned)l.points[l.n]);

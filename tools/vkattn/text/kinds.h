@@ -4,6 +4,7 @@
 
 #include "charsmap.h"
 #include "letters.h"
+#include "splits.h"
 #include "vocabulary.h"
 
 enum text_kind {
@@ -18,14 +19,12 @@ struct text {
     char *lines; /* of vocab.txt, in place of a file */
     struct vocabulary vocabulary;
     enum text_kind kind;
-    enum letters_split split; /* of byte pairs: how words begin, */
-    bool whole_words,
-        normalised;      /* whether a word that is a token is that one, and NFC is wanted */
-    bool prefix;         /* of SentencePiece: a space before the first word */
-    bool trims;          /* of unigram: spaces at the ends go, several become one */
-    struct charsmap map; /* of unigram */
-    float unknown_score; /* of unigram: of a letter that no token has */
-    bool lowercase;      /* of words: small letters without accents */
+    struct splits *splits;        /* of byte pairs */
+    bool prefix;                  /* of SentencePiece: a space before the first word */
+    bool trims;                   /* of unigram: spaces at the ends go, several become one */
+    struct charsmap map;          /* of unigram */
+    float unknown_score;          /* of unigram: of a letter that no token has */
+    bool lowercase;               /* of words: small letters without accents */
     const char *begins, *goes_on; /* of words: what a token has before its letters */
     int32_t bytes[256];           /* the token of each byte, -1: none */
     int32_t unknown, bos, eos;    /* -1: none */

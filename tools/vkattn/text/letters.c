@@ -1,11 +1,11 @@
-/* Code points: UTF-8, classes, words. SPDX-License-Identifier: MIT */
+/* Code points: UTF-8, classes. SPDX-License-Identifier: MIT */
 #include "letters.h"
 
 struct range {
-    uint32_t first, last;
+    uint32_t first, last, step;
 };
 
-#define R(a, b) {a, b},
+#define R(a, b, step) {a, b, step},
 #define LETTER
 static const struct range letter_ranges[] = {
 #include "unicode.inc"
@@ -36,11 +36,41 @@ static const struct range ordered_ranges[] = {
 #include "unicode.inc"
 };
 #undef ORDERED
+#define SYMBOL
+static const struct range symbol_ranges[] = {
+#include "unicode.inc"
+};
+#undef SYMBOL
 #define MARK
 static const struct range mark_ranges[] = {
 #include "unicode.inc"
 };
 #undef MARK
+#define BARE_MARK
+static const struct range bare_mark_ranges[] = {
+#include "unicode.inc"
+};
+#undef BARE_MARK
+#define UPPER
+static const struct range upper_ranges[] = {
+#include "unicode.inc"
+};
+#undef UPPER
+#define LOWER
+static const struct range lower_ranges[] = {
+#include "unicode.inc"
+};
+#undef LOWER
+#define TITLE
+static const struct range title_ranges[] = {
+#include "unicode.inc"
+};
+#undef TITLE
+#define MODIFIER
+static const struct range modifier_ranges[] = {
+#include "unicode.inc"
+};
+#undef MODIFIER
 
 #define COUNTOF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -54,17 +84,7 @@ static bool within(const struct range *ranges, size_t n, uint32_t c)
         else
             high = middle;
     }
-    return low < n && ranges[low].first <= c;
-}
-
-bool letters_letter(uint32_t c)
-{
-    return within(letter_ranges, COUNTOF(letter_ranges), c);
-}
-
-bool letters_number(uint32_t c)
-{
-    return within(number_ranges, COUNTOF(number_ranges), c);
+    return low < n && ranges[low].first <= c && (c - ranges[low].first) % ranges[low].step == 0;
 }
 
 bool letters_unstable(uint32_t c)
@@ -89,7 +109,7 @@ bool letters_ordered(uint32_t c)
 
 bool letters_mark(uint32_t c)
 {
-    return within(mark_ranges, COUNTOF(mark_ranges), c);
+    return within(bare_mark_ranges, COUNTOF(bare_mark_ranges), c);
 }
 
 bool letters_space(uint32_t c)
@@ -97,6 +117,31 @@ bool letters_space(uint32_t c)
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
            c == 0x205f || c == 0x3000;
+}
+
+unsigned letters_kinds(uint32_t c)
+{
+    static const struct {
+        const struct range *ranges;
+        size_t n;
+        unsigned kind;
+    } kinds[] = {
+        {upper_ranges, COUNTOF(upper_ranges), KIND_UPPER},
+        {lower_ranges, COUNTOF(lower_ranges), KIND_LOWER},
+        {title_ranges, COUNTOF(title_ranges), KIND_TITLE},
+        {modifier_ranges, COUNTOF(modifier_ranges), KIND_MODIFIER},
+        {letter_ranges, COUNTOF(letter_ranges), KIND_OTHER_LETTER},
+        {mark_ranges, COUNTOF(mark_ranges), KIND_MARK},
+        {number_ranges, COUNTOF(number_ranges), KIND_NUMBER},
+        {punctuation_ranges, COUNTOF(punctuation_ranges), KIND_PUNCTUATION},
+        {symbol_ranges, COUNTOF(symbol_ranges), KIND_SYMBOL},
+    };
+    if (letters_space(c))
+        return KIND_SPACE;
+    for (size_t i = 0; i < COUNTOF(kinds); i++)
+        if (within(kinds[i].ranges, kinds[i].n, c))
+            return kinds[i].kind;
+    return 0;
 }
 
 bool letters_read(const char *text, size_t size, size_t *at, uint32_t *c)
@@ -128,102 +173,4 @@ size_t letters_write(uint32_t c, char *to)
         to[i] = (char)(0x80 | (c & 0x3f));
     to[0] = (char)(marks[n] | c);
     return n;
-}
-
-static bool newline(uint32_t c)
-{
-    return c == '\r' || c == '\n';
-}
-
-static bool other(uint32_t c)
-{
-    return !letters_space(c) && !letters_letter(c) && !letters_number(c);
-}
-
-/* Code points behind `at` that are of a class. */
-static size_t run(const uint32_t *text, size_t n, size_t at, bool (*is)(uint32_t c))
-{
-    size_t end = at;
-    while (end < n && is(text[end]))
-        end++;
-    return end - at;
-}
-
-static uint32_t lower(uint32_t c)
-{
-    return c == 0x17f ? 's' : c >= 'A' && c <= 'Z' ? c + 32 : c; /* the long s, too */
-}
-
-/* The length of 's, 't, 're, 've, 'm, 'll or 'd at `at`; 0: none. */
-static size_t ending(const uint32_t *text, size_t n, size_t at, bool any_case)
-{
-    static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
-    if (text[at] != '\'')
-        return 0;
-    for (size_t i = 0; i < COUNTOF(endings); i++) {
-        size_t k = 0;
-        while (endings[i][k] && at + 1 + k < n &&
-               (any_case ? lower(text[at + 1 + k]) : text[at + 1 + k]) == (uint32_t)endings[i][k])
-            k++;
-        if (!endings[i][k])
-            return k + 1;
-    }
-    return 0;
-}
-
-/* White space: up to its last newline where `lines`; else all but the last before a word. */
-static size_t spaces(const uint32_t *text, size_t n, size_t at, bool lines)
-{
-    size_t count = run(text, n, at, letters_space);
-    for (size_t i = count; lines && i > 0; i--)
-        if (newline(text[at + i - 1]))
-            return i;
-    return at + count < n && count > 1 ? count - 1 : count;
-}
-
-static size_t gpt2_word(const uint32_t *text, size_t n, size_t at)
-{
-    static bool (*const classes[])(uint32_t c) = {letters_letter, letters_number, other};
-    size_t length = ending(text, n, at, false);
-    size_t before = text[at] == ' ';
-    for (size_t i = 0; !length && i < COUNTOF(classes); i++) {
-        size_t count = run(text, n, at + before, classes[i]);
-        length = count ? before + count : 0;
-    }
-    return length ? length : spaces(text, n, at, false);
-}
-
-static size_t later_word(const uint32_t *text, size_t n, size_t at, size_t digits)
-{
-    uint32_t c = text[at];
-    size_t length = ending(text, n, at, true);
-    if (length)
-        return length;
-    size_t before = !newline(c) && !letters_letter(c) && !letters_number(c);
-    size_t count = run(text, n, at + before, letters_letter);
-    if (count)
-        return before + count;
-    count = run(text, n, at, letters_number);
-    if (count)
-        return count < digits ? count : digits;
-    before = c == ' ';
-    count = run(text, n, at + before, other);
-    if (count)
-        return before + count + run(text, n, at + before + count, newline);
-    return spaces(text, n, at, true);
-}
-
-size_t letters_word_end(enum letters_split split, const uint32_t *text, size_t n, size_t at)
-{
-    if (split == SPLIT_LLAMA3 || split == SPLIT_QWEN2)
-        return at + later_word(text, n, at, split == SPLIT_LLAMA3 ? 3 : 1);
-    if (split == SPLIT_DIGITS) {
-        if (letters_number(text[at]))
-            return at + 1;
-        size_t end = at;
-        while (end < n && !letters_number(text[end]))
-            end++;
-        n = end; /* what follows is another text */
-    }
-    return at + gpt2_word(text, n, at);
 }

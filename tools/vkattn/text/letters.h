@@ -1,5 +1,4 @@
-/* Code points: UTF-8, classes of Unicode, and how a text is split into words before byte-level BPE.
- * SPDX-License-Identifier: MIT */
+/* Code points: UTF-8, and classes of Unicode. SPDX-License-Identifier: MIT */
 #ifndef TEXT_LETTERS_H
 #define TEXT_LETTERS_H
 
@@ -13,8 +12,6 @@ bool letters_read(const char *text, size_t size, size_t *at, uint32_t *c);
 size_t letters_write(uint32_t c, char *to);
 
 bool letters_space(uint32_t c);
-bool letters_letter(uint32_t c);
-bool letters_number(uint32_t c);
 /* Whether a text with this code point may have another normal form C. */
 bool letters_unstable(uint32_t c);
 /* A mark that takes no room of its own, such as an accent. */
@@ -30,15 +27,20 @@ uint32_t letters_small(uint32_t c);
  * and returns how many letters that is. */
 size_t letters_stripped(uint32_t c, uint32_t to[3]);
 
-enum letters_split {
-    SPLIT_GPT2,   /* gpt-2, phi-2 */
-    SPLIT_DIGITS, /* smollm, starcoder, refact: each digit alone, then as gpt-2 */
-    SPLIT_LLAMA3, /* up to three digits */
-    SPLIT_QWEN2,  /* each digit alone */
-    SPLIT_COUNT
+/* What a code point is: one of these, or 0. A space is no mark and no symbol. */
+enum letters_kind {
+    KIND_UPPER = 1,
+    KIND_LOWER = 2,
+    KIND_TITLE = 4,
+    KIND_MODIFIER = 8,
+    KIND_OTHER_LETTER = 16,
+    KIND_LETTER = 31, /* any of these */
+    KIND_MARK = 32,
+    KIND_NUMBER = 64,
+    KIND_PUNCTUATION = 128,
+    KIND_SYMBOL = 256,
+    KIND_SPACE = 512
 };
-
-/* The end of the word that begins at `at`, of n code points. */
-size_t letters_word_end(enum letters_split split, const uint32_t *text, size_t n, size_t at);
+unsigned letters_kinds(uint32_t c);
 
 #endif

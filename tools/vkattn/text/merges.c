@@ -30,11 +30,12 @@ static int32_t whole_word(const struct text *t, const char *word, size_t size)
 
 void pairs_encode(const struct text *t, const struct letters *l, struct list *list)
 {
-    for (size_t at = 0, end; at < l->n; at = end) {
-        end = letters_word_end(t->split, l->points, l->n, at);
+    size_t *ends = malloc((l->n + 1) * sizeof *ends), n = 0;
+    list->failed |= !ends || !splits_cut(t->splits, l->points, l->n, ends, &n);
+    for (size_t i = 0, at = 0; i < n; at = ends[i++]) {
         const char *word = l->utf8 + l->starts[at];
-        size_t size = l->starts[end] - l->starts[at], first = list->n;
-        int32_t whole = t->whole_words ? whole_word(t, word, size) : -1;
+        size_t size = l->starts[ends[i]] - l->starts[at], first = list->n;
+        int32_t whole = t->splits->whole_words ? whole_word(t, word, size) : -1;
         if (whole >= 0) {
             list_push(list, whole);
             continue;
@@ -42,6 +43,7 @@ void pairs_encode(const struct text *t, const struct letters *l, struct list *li
         list_push_bytes(t, word, size, list);
         join(t, list, first);
     }
+    free(ends);
 }
 
 /* A letter of SentencePiece: its token, else those of its bytes, else the unknown one, once. */

@@ -30,29 +30,24 @@ static void find_bytes(struct text *t)
     }
 }
 
-static enum vka_status find_split(struct text *t, const char *path, char *why)
+static enum vka_status find_splits(struct text *t, const char *path, char *why)
 {
-    static const struct {
-        const char *name;
-        enum letters_split split;
-    } known[] = {
-        {"gpt-2", SPLIT_GPT2},    {"phi-2", SPLIT_GPT2},
-        {"smollm", SPLIT_DIGITS}, {"starcoder", SPLIT_DIGITS},
-        {"refact", SPLIT_DIGITS}, {"llama-bpe", SPLIT_LLAMA3},
-        {"llama3", SPLIT_LLAMA3}, {"llama-v3", SPLIT_LLAMA3},
-        {"qwen2", SPLIT_QWEN2},   {"deepseek-r1-qwen", SPLIT_QWEN2},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (key_is(t->file, "tokenizer.ggml.pre", known[i].name)) {
-            t->split = known[i].split;
-            t->whole_words = t->adds_bos = t->split == SPLIT_LLAMA3;
-            t->normalised = t->split == SPLIT_QWEN2;
-            return VKA_OK;
-        }
-    snprintf(why, VKA_IO_ERROR_SIZE,
-             "%.300s: tokenizer.ggml.pre: expected gpt-2, phi-2, smollm, starcoder, refact, "
-             "llama-bpe, llama3, llama-v3, qwen2 or deepseek-r1-qwen; give --ids",
-             path);
+    const char *name = "default";
+    size_t at = 0, size = strlen(name);
+    bool known = true;
+    const struct vka_gguf_value *value = vka_gguf_metadata(t->file, "tokenizer.ggml.pre");
+    if (value && (value->type != VKA_GGUF_STRING || !vka_gguf_string(value, &at, &name, &size)))
+        size = 0;
+    t->splits = splits_of(name, size, &known);
+    if (!t->splits && known)
+        return VKA_OUT_OF_HOST_MEMORY;
+    if (t->splits)
+        return VKA_OK;
+    snprintf(
+        why, VKA_IO_ERROR_SIZE,
+        "%.300s: tokenizer.ggml.pre: \"%.*s\" is not supported, docs/models.md lists those that "
+        "are; give --ids",
+        path, (int)(size < 60 ? size : 60), name);
     return VKA_UNSUPPORTED;
 }
 
@@ -93,7 +88,8 @@ static int32_t find_end(const struct text *t, const char *key, const char *other
 static enum vka_status find_ends(struct text *t, const char *path, char *why)
 {
     bool words = t->kind == TEXT_WORDS;
-    t->adds_bos = text_flag(t, "add_bos_token", words || t->kind == TEXT_SCORES || t->adds_bos);
+    t->adds_bos = text_flag(t, "add_bos_token",
+                            words || t->kind == TEXT_SCORES || (t->splits && t->splits->adds_bos));
     t->adds_eos =
         text_flag(t, words ? "add_sep_token" : "add_eos_token", words || t->kind == TEXT_UNIGRAM);
     t->bos =
@@ -163,7 +159,7 @@ static enum vka_status read_tokenizer(struct text *t, const char *path, char *wh
     if (status == VKA_OK)
         status = refuse_keys(t, path, why);
     if (status == VKA_OK && t->kind == TEXT_BYTE_PAIRS)
-        status = find_split(t, path, why);
+        status = find_splits(t, path, why);
     if (status == VKA_OK)
         status = vocabulary_read(t->file, path, &t->vocabulary, why);
     if (status == VKA_OK)
@@ -196,6 +192,7 @@ void text_close(struct text **text)
     if (*text) {
         vocabulary_free(&(*text)->vocabulary);
         free((*text)->whole);
+        free((*text)->splits);
         free((*text)->lines);
     }
     free(*text);
