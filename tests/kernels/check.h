@@ -21,6 +21,8 @@ struct check {
     long n_case, n_run, n_failed; /* cases counted, run, failed */
     bool of_mean;                 /* a row is judged by the mean of all, as some nearly vanish */
     struct worst worst;
+    bool halved; /* of a sample a half is run, 0 or 1 */
+    uint32_t half;
 };
 
 /* Begins a case: gives c->rng a seed of its own. False where the case is not to be run. */

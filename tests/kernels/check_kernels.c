@@ -7,8 +7,9 @@
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
  * prints the options that run it alone. --few runs three cases of each kernel, or with a number in
  * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
- * seventh, seventeenth or 51st. --part 1/2 runs every second kernel and --part 2/2 the others. --bench
- * times the kernels that passed. Without --seed the clock gives one. */
+ * seventh, seventeenth or 51st, and with that number half of these where they compile long. --part
+ * 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that passed.
+ * Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
@@ -35,11 +36,14 @@
  * What compiles for minutes has a few cases, at a landing one of these in turn (problems/turns.h):
  * attention_feature where the rules take it for quantised caches alone, and attention by matrices on a
  * CPU driver, which emulates them. For attention_tile and attention_decode, which compile for seconds
- * a case, the sample is every 51st, which still has each of what loops go over. */
+ * a case, the sample is every 51st, which still has each of what loops go over. At a landing it is
+ * one half or the other of products' and attention's, and of the twins for float16 and bfloat16
+ * that are slow, one: their modules are of the same source. */
 #define SAMPLE 7
 #define SAMPLE_OF_MANY 17
 #define SAMPLE_OF_DEAR (3 * SAMPLE_OF_MANY)
 #define MANY_CASES 150
+#define LEAST_HALVED 6 /* cases of a sample of which a half is enough */
 
 static const struct family {
     const char *prefix;
@@ -70,12 +74,22 @@ static const struct family *family_of(enum kernel kernel)
     return NULL;
 }
 
+/* Whether a case of the sample is in the half that is run: by the parity of the ones in its number,
+ * with which the length of no loop falls in. */
+static bool in_half(const struct check *c, long number)
+{
+    long ones = 0;
+    for (; number > 0; number /= 2)
+        ones += number % 2;
+    return !c->halved || ones % 2 == c->half;
+}
+
 bool check_case(struct check *c)
 {
     long number = c->n_case++;
     if (c->only >= 0 && number != c->only)
         return false;
-    if (c->period && number % c->period != 0)
+    if (c->period && (number % c->period != 0 || !in_half(c, number / c->period)))
         return false;
     c->n_run++;
     c->rng.state = c->seed;
@@ -261,12 +275,20 @@ static void check_few(struct check *c, void (*check)(struct check *c), long one)
     }
 }
 
+static bool compiles_long(enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    return strncmp(name, "attention_", 10) == 0 || strncmp(name, "matmul_", 7) == 0;
+}
+
 static void check_sample(struct check *c, void (*check)(struct check *c))
 {
     c->only = LONG_MAX;
     check(c); /* counts */
     const bool dear = c->kernel == KERNEL_attention_tile || c->kernel == KERNEL_attention_decode;
     c->period = c->n_case < MANY_CASES ? SAMPLE : dear ? SAMPLE_OF_DEAR : SAMPLE_OF_MANY;
+    c->half = turn_of(2);
+    c->halved = c->half < 2 && c->n_case >= LEAST_HALVED * c->period && compiles_long(c->kernel);
     c->only = -1;
     c->n_case = 0;
     check(c);
@@ -290,6 +312,14 @@ static bool is_slow(const struct vka_device *device, enum kernel kernel)
            (kernel == KERNEL_attention_feature && !quirk_has_scalars(&device->caps.properties));
 }
 
+/* Whether it is the turn of the other of two slow kernels, one for float16 and one for bfloat16. */
+static bool is_twins_turn(const struct vka_device *device, enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name, *type = strrchr(name, '_');
+    const uint32_t turn = turn_of(2);
+    return turn < 2 && is_slow(device, kernel) && strcmp(type, turn == 0 ? "_bf16" : "_f16") == 0;
+}
+
 static bool check_kernel(struct vka_device *device, const struct settings *s, enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
@@ -303,6 +333,10 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     if (missing || family->elsewhere) {
         printf("%-18s %s%s\n", name, missing ? "not run: it " : "checked by ",
                missing ? missing : family->elsewhere);
+        return true;
+    }
+    if (s->sample && !s->kernel && is_twins_turn(device, kernel)) {
+        printf("%-18s not run: it is its twin's turn\n", name);
         return true;
     }
     const struct kernel_set disabled = device->caps.without;
