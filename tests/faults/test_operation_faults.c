@@ -1,6 +1,7 @@
 /* Operations whose allocations, then calls of Vulkan, fail in turn on a device that stays: the status
- * tells of it, no block is left, what is said to be done has the right result. A sample by default;
- * --all fails each, which the stub has time for.
+ * tells of it, no block is left, what is said to be done has the right result. A sample by default,
+ * at a landing on one of three devices in turn (problems/turns.h); --all fails each on all, which
+ * the stub has time for.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "driver.h"
 #include "heap.h"
 #include "operations.h"
+#include "problems/turns.h"
 #include "test_program.h"
 
 #define MOST 4000 /* calls, or allocations, of an operation that ends */
@@ -134,10 +136,13 @@ TEST_PROGRAM_ARGUMENTS(operation_faults)
         step = 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(mapped), cmocka_unit_test(tiles),
                                        cmocka_unit_test(limited)};
+    const struct CMUnitTest in_turn[] = {tests[turn_of(3) % 3]};
+    const bool turns = step > 1 && turn_of(3) < 3;
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing operations are not tested\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return turns ? cmocka_run_group_tests_name("faults in turn", in_turn, NULL, NULL)
+                 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
  * errors that drivers give: operations that took the kernel take another, are right, and say so; where
  * there is no other they say which kernel it was, and work again where memory was short. And kernels
  * whose specialization constants cannot be built in, on a portability device. One kernel a family by
- * default; --all: each. SPDX-License-Identifier: MIT */
+ * default, at a landing of this device's kernels or of tiles in turn (problems/turns.h); --all:
+ * each of both. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 
 #include "driver.h"
 #include "operations.h"
+#include "problems/turns.h"
 #include "scenario.h"
 #include "test_program.h"
 
@@ -324,12 +326,15 @@ TEST_PROGRAM_ARGUMENTS(refusals)
 {
     all_kernels = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers), cmocka_unit_test(blocks),
-                                       cmocka_unit_test(constants),
-                                       cmocka_unit_test(of_this_device), cmocka_unit_test(tiles)};
+                                       cmocka_unit_test(constants), cmocka_unit_test(tiles),
+                                       cmocka_unit_test(of_this_device)};
+    const struct CMUnitTest in_turn[] = {tests[0], tests[1], tests[2], tests[3 + turn_of(2) % 2]};
+    const bool turns = !all_kernels && turn_of(2) < 2;
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so refused pipelines are not tested\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return turns ? cmocka_run_group_tests_name("refusals in turn", in_turn, NULL, NULL)
+                 : cmocka_run_group_tests(tests, NULL, NULL);
 }
