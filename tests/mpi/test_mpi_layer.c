@@ -1,6 +1,7 @@
 /* Layers over ranks give the bits of one device: seeds, random problems, a long causal sequence. */
 #include "gpu/device.h"
 #include "layer_problem.h"
+#include "problems/turns.h"
 #include "reference/reference.h"
 #include "test_program.h"
 
@@ -11,7 +12,8 @@
 
 #define RANDOM_PROBLEMS 8 /* most of the time goes into compiling their kernels */
 
-/* Every layer of the folder, or every eighth; returns how many. */
+/* Every layer of the folder, at a landing every third in turn (problems/turns.h), or every eighth;
+ * returns how many there are. */
 static int check_seeds(struct vka_mpi *mpi, const char *folder, bool few)
 {
     struct dirent **entries;
@@ -22,7 +24,7 @@ static int check_seeds(struct vka_mpi *mpi, const char *folder, bool few)
         struct layer_problem p;
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
         if (strstr(path, ".safetensors") && layer_problem_open(mpi, path, &p)) {
-            if (!few || layers % 8 == 0)
+            if (few ? layers % 8 == 0 : turn_of(3) == 3 || (uint32_t)layers % 3 == turn_of(3))
                 layer_problem_check(mpi, &p, 0);
             layer_problem_destroy(&p);
             layers++;
