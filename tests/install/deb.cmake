@@ -14,8 +14,10 @@ endfunction()
 
 file(GLOB old ${WORK}/*.deb ${WORK}/root)
 file(REMOVE_RECURSE ${old} ${WORK}/_CPack_Packages) # the tree stays: a second time builds little
+# Looked at is what packages hold and say, not how fast or small it is.
 run(text ${CMAKE_COMMAND} -S ${SOURCE} --preset package -B ${WORK}/tree -G ${GENERATOR}
-    -DCMAKE_C_COMPILER=${COMPILER} -DVKATTN_BUILD_MPI=${MPI})
+    -DCMAKE_C_COMPILER=${COMPILER} -DVKATTN_BUILD_MPI=${MPI} "-DCMAKE_C_FLAGS_RELEASE=-O1 -DNDEBUG")
+set(ENV{DPKG_DEB_COMPRESSOR_LEVEL} 1)
 run(text ${CMAKE_COMMAND} --build ${WORK}/tree --parallel 2)
 run(text ${CMAKE_CPACK_COMMAND} --config ${WORK}/tree/CPackConfig.cmake -B ${WORK})
 load_cache(${WORK}/tree READ_WITH_PREFIX "" CMAKE_INSTALL_LIBDIR)
