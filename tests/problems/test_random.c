@@ -8,7 +8,8 @@
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. What fails
  * is shrunk; --problem runs the text of any problem. Without --seed the clock gives one. --shared draws
  * few types and sizes of head, for drivers that take seconds to compile a kernel; with --each N, which
- * runs of thousands ask for, N problems in turn have the same ones. With --alike N, N problems have the
+ * runs of thousands ask for, N problems in turn have the same ones, and no kernel is self-tested, which
+ * compiles one more pipeline of each. With --alike N, N problems have the
  * same options and nearly the same sizes, with other data. --backward draws gradients of attention,
  * --ragged steps of packed sequences with a cache. --quantised draws layers with quantised weights and
  * caches, which dense, paged, in chunks, forked and alone give the same bits; --gpu with the kernels
@@ -215,7 +216,8 @@ static enum vka_status open_device(const struct settings *s, size_t *errors,
     const bool full = s->way == WAY_LAYER || s->way == WAY_PACKED;
     const enum vka_status status =
         vka_device_create(VKA_INFO(vka_device_info, .device = s->device, .validation = s->validate,
-                                   .log = full ? NULL : count_errors, .log_user = errors),
+                                   .log = full ? NULL : count_errors, .log_user = errors,
+                                   .skip_self_test = s->each > 1),
                           device);
     if (status == VKA_OK && s->gpu)
         (*device)->caps.properties.type = VKA_DEVICE_DISCRETE;
