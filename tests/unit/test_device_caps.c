@@ -1,4 +1,4 @@
-/* What is read of a device, what a logical one is then asked for, and which kernels it has.
+/* What is read of a device, and what a logical one is then asked for.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -408,88 +408,6 @@ static void portability(void **state)
     }
 }
 
-/* ---- Kernels --------------------------------------------------------------------------------- */
-
-static void check_kernel(enum kernel kernel, const struct caps *caps, const char *missing)
-{
-    const char *got = kernel_missing(kernel, caps);
-    if (missing)
-        assert_string_equal(got, missing);
-    else
-        assert_null(got);
-}
-
-static void kernels(void **state)
-{
-    (void)state;
-    struct caps caps = read_caps();
-    check_kernel(KERNEL_matmul_coop_f16, &caps, NULL);
-    check_kernel(KERNEL_matmul_coop_bf16, &caps, NULL);
-    check_kernel(KERNEL_attention_coop2_f16, &caps, NULL);
-    check_kernel(KERNEL_attention_coop2_bf16, &caps, NULL);
-    check_kernel(KERNEL_matmul_tile, &caps, NULL);
-    check_kernel(KERNEL_matmul_address, &caps, "needs buffer addresses on a CPU driver");
-    check_kernel(KERNEL_matmul_texel, &caps, "needs texel buffers of a CPU driver");
-    caps.shuffle = false;
-    check_kernel(KERNEL_attention_coop_f16, &caps, "needs subgroup shuffles in compute shaders");
-    caps.flexible_matrices = false; /* of one size then */
-    check_kernel(KERNEL_attention_coop2_f16, &caps, NULL);
-    check_kernel(KERNEL_attention_coop2_bf16, &caps,
-                 "needs cooperative matrices of bfloat16 with reductions"); /* n is not k */
-    caps.matrix_reductions = false;
-    check_kernel(KERNEL_attention_coop2_f16, &caps,
-                 "needs cooperative matrices of float16 with reductions");
-    check_kernel(KERNEL_attention_coop2_bf16, &caps,
-                 "needs cooperative matrices of bfloat16 with reductions");
-    caps.properties.max_workgroup = 128;
-    check_kernel(KERNEL_matmul_coop_f16, &caps, "needs workgroups of 8 subgroups");
-    caps.matrix_f16.m = caps.matrix_bf16.m = 0;
-    check_kernel(KERNEL_matmul_coop_f16, &caps, "needs cooperative matrices of float16");
-    check_kernel(KERNEL_matmul_coop_bf16, &caps, "needs cooperative matrices of bfloat16");
-    caps.subgroup_size_control = false;
-    check_kernel(KERNEL_matmul_lane8, &caps, "needs control of the subgroup size");
-    caps.properties.subgroup_size = 4;
-    check_kernel(KERNEL_matmul_lane8, &caps, "needs subgroups of 8");
-    caps.properties.subgroup_ballot = caps.properties.subgroup_arithmetic = false;
-    check_kernel(KERNEL_matmul_lane4, &caps, "needs subgroup broadcasts in compute shaders");
-    check_kernel(KERNEL_softmax_subgroup, &caps, "needs subgroup reductions in compute shaders");
-    caps.max_bindings = 4;
-    check_kernel(KERNEL_softmax_shared, &caps, "needs more storage buffers");
-    caps.kernels[KERNEL_copy] = KERNEL_DEMOTED;
-    caps.without = KERNEL_SET(KERNEL_copy);
-    check_kernel(KERNEL_copy, &caps, "is switched off");
-    caps.without = NO_KERNELS;
-    check_kernel(KERNEL_copy, &caps, "failed its check on this device");
-}
-
-/* A CPU driver's own kernels have what they need. */
-static void kernels_of_cpu_drivers(void **state)
-{
-    (void)state;
-    fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
-    struct caps caps = read_caps();
-    check_kernel(KERNEL_matmul_block, &caps, NULL);
-    check_kernel(KERNEL_matmul_texel, &caps, NULL);
-    check_kernel(KERNEL_attention_texel, &caps, NULL);
-    fake.subgroup.subgroupSize = fake.size.minSubgroupSize = fake.size.maxSubgroupSize = 8;
-    caps = read_caps();
-    const enum kernel scalars[] = {KERNEL_matmul_bytes, KERNEL_matmul_address,
-                                   KERNEL_attention_address};
-    for (int i = 0; i < 3; i++)
-        check_kernel(scalars[i], &caps, "needs a compiler that keeps uniform values scalar");
-    fake.properties.vendorID = 0x10005;
-    fake.properties.driverVersion = 26 << 22;
-    caps = read_caps();
-    for (int i = 0; i < 3; i++)
-        check_kernel(scalars[i], &caps, NULL);
-    fake.int8 = 0;
-    caps = read_caps();
-    check_kernel(KERNEL_matmul_bytes, &caps, "needs 8-bit integers in shaders and buffers");
-    fake.int64 = 0;
-    caps = read_caps();
-    check_kernel(KERNEL_matmul_address, &caps, "needs 64-bit integers in shaders");
-}
-
 TEST_PROGRAM(device_caps)
 {
     const struct CMUnitTest tests[] = {
@@ -505,8 +423,6 @@ TEST_PROGRAM(device_caps)
         cmocka_unit_test_setup(flexible_matrices, set_up),
         cmocka_unit_test_setup(requests, set_up),
         cmocka_unit_test_setup(portability, set_up),
-        cmocka_unit_test_setup(kernels, set_up),
-        cmocka_unit_test_setup(kernels_of_cpu_drivers, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ say "tests"
 case $scope in
 all) ctest --preset windows --output-on-failure ;;
 *)
-    ctest --preset windows -R "^(os|os_files|status|vk|tuning_profile|device_caps|io_write|io_place|safetensors|\
+    ctest --preset windows -R "^(os|os_files|status|vk|tuning_profile|device_caps|device_kernels|io_write|io_place|safetensors|\
 npy|gguf|gguf_values|gguf_write|int4|case|load|first_example|portability|interop|header_c.*|symbols.*)$"
     ;;
 esac
