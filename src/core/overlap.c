@@ -110,9 +110,9 @@ static void add_term(struct equation *e, uint64_t step, uint64_t most)
 static bool solve_three(const struct equation *e, uint32_t at, uint64_t sum, uint64_t low,
                         uint64_t high)
 {
-    const uint64_t unit = e->gcd[at], a = e->terms[at].step / unit;
-    const uint64_t m = e->terms[at + 1].step / unit, reach = e->terms[at + 2].most; /* below m */
-    const uint64_t rest = (sum / unit - a * low) % m;
+    const uint64_t divisor = e->gcd[at], a = e->terms[at].step / divisor;
+    const uint64_t m = e->terms[at + 1].step / divisor, reach = e->terms[at + 2].most; /* below m */
+    const uint64_t rest = (sum / divisor - a * low) % m;
     if (rest <= reach)
         return true;
     return first_between(a, m, rest - reach, rest) <= high - low;
@@ -196,15 +196,15 @@ bool shape_overlaps(const struct placed_shape *a, const struct placed_shape *b)
     if (a->first >= end[1] || b->first >= end[0])
         return false;
     /* The sum is the last byte of b minus the first byte of a: the axes of a, and those of b
-     * counted from their ends, must add up to it. In units that divide all steps. */
+     * counted from their ends, must add up to it. Counted by a divisor of all steps. */
     const uint64_t apart = a->first > b->first ? a->first - b->first : b->first - a->first;
-    const uint64_t unit = gcd_of(gcd_of(a->size, b->size), apart);
+    const uint64_t divisor = gcd_of(gcd_of(a->size, b->size), apart);
     struct equation e = {.n = 0};
     for (int i = 0; i < 2; i++) {
         const struct shape *shape = both[i]->shape;
-        add_term(&e, 1, both[i]->size / unit - 1);
+        add_term(&e, 1, both[i]->size / divisor - 1);
         for (uint32_t axis = 0; axis < shape->rank; axis++)
-            add_term(&e, shape->stride[axis] * (both[i]->size / unit), shape->size[axis] - 1u);
+            add_term(&e, shape->stride[axis] * (both[i]->size / divisor), shape->size[axis] - 1u);
     }
-    return can_add_up(&e, (end[1] - a->first) / unit - 1);
+    return can_add_up(&e, (end[1] - a->first) / divisor - 1);
 }

@@ -18,9 +18,9 @@
  * shallowest parts: with more, DG2's compiler spills. */
 #define REGISTERS_MANY 96u
 
-static uint32_t round_up(uint32_t n, uint32_t unit)
+static uint32_t round_up(uint32_t n, uint32_t multiple)
 {
-    return divide_up(n, unit) * unit;
+    return divide_up(n, multiple) * multiple;
 }
 
 /* Subgroups that share the rows of a matrix. */
@@ -65,15 +65,15 @@ static bool set_results(const struct caps *caps, const struct backward_problem *
                         uint32_t stage, uint32_t n_chunk, const struct backward_choice *c,
                         struct backward_tile *t)
 {
-    const uint32_t unit = c->size.n * columns_of(c, t);
+    const uint32_t multiple = c->size.n * columns_of(c, t);
     uint32_t a = stage == BACKWARD_SUMS ? 0 : problem->head_dim;
     uint32_t b = stage == BACKWARD_KEYS ? problem->value_dim : 0;
-    a = round_up(divide_up(a, n_chunk), unit);
-    b = round_up(divide_up(b, n_chunk), unit);
+    a = round_up(divide_up(a, n_chunk), multiple);
+    b = round_up(divide_up(b, n_chunk), multiple);
     t->a4 = a / 4;
     t->b4 = b / 4;
     t->n_chunk = n_chunk;
-    return (a + b) / unit * (c->size.m * c->size.n / caps->least_subgroup) <=
+    return (a + b) / multiple * (c->size.m * c->size.n / caps->least_subgroup) <=
            caps->matrix_registers / (caps->matrix_registers < REGISTERS_MANY ? 4 : 2);
 }
 

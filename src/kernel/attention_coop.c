@@ -96,8 +96,8 @@ static bool set_columns(const struct caps *caps, const struct attention_problem 
     uint32_t most = caps->properties.max_shared_memory;
     for (uint32_t i = 1; i <= COLUMNS_MOST; i *= 2) {
         c->columns = attention_has_few_rows(problem) ? COLUMNS_MOST / i : i;
-        uint32_t unit = c->size.n * c->columns;
-        c->value4 = divide_up(problem->value_dim, unit) * unit / 4;
+        uint32_t multiple = c->size.n * c->columns;
+        c->value4 = divide_up(problem->value_dim, multiple) * multiple / 4;
         if (set_tiles(caps, problem, least, most < SHARED_AIM ? most : SHARED_AIM, c) ||
             set_tiles(caps, problem, least, most, c))
             return true;

@@ -59,7 +59,7 @@ static bool fits(const struct caps *caps, uint32_t shared, const struct attentio
 /* Sets keys and rows to the most whose matrices fit the registers and whose stage fits `shared` bytes:
  * keys first, as each step has work that does not shrink with them. False where none do. */
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
-                      struct matrix_size unit, uint32_t most_rows, uint32_t shared,
+                      struct matrix_size matrix, uint32_t most_rows, uint32_t shared,
                       struct attention_choice *c)
 {
     uint32_t most = problem->variant & VARIANT_KEYS ? KEYS_MOST / 2 : KEYS_MOST;
@@ -70,7 +70,8 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
     for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2) {
         if (c->keys % c->size.n || c->keys % 8)
             continue;
-        for (c->size.m = most_rows / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
+        for (c->size.m = most_rows / matrix.m * matrix.m; c->size.m >= matrix.m;
+             c->size.m -= matrix.m) {
             c->tile = SUBGROUPS * c->size.m;
             if (registers(c, caps->least_subgroup) <= caps->matrix_registers &&
                 fits(caps, shared, c))
@@ -99,22 +100,22 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU;
     bool flexible;
-    struct matrix_size unit =
+    struct matrix_size matrix =
         caps_reduced_size(caps, kernel == KERNEL_attention_coop2_bf16, &flexible);
-    uint32_t rows = flexible ? COOP2_ROWS_MOST : unit.m;
-    if (unit.m > COOP2_ROWS_MOST || unit.n > KEYS_MOST || unit.k > KEYS_MOST ||
+    uint32_t rows = flexible ? COOP2_ROWS_MOST : matrix.m;
+    if (matrix.m > COOP2_ROWS_MOST || matrix.n > KEYS_MOST || matrix.k > KEYS_MOST ||
         problem->head_dim > DIM_MOST || problem->value_dim > DIM_MOST)
         return false;
     /* Scores of n keys become weights of k keys: one size for both, of whole chunks. */
-    c.size.n = c.size.k = common_multiple(common_multiple(unit.n, unit.k), 8);
-    if (!flexible && c.size.n != unit.n)
+    c.size.n = c.size.k = common_multiple(common_multiple(matrix.n, matrix.k), 8);
+    if (!flexible && c.size.n != matrix.n)
         return false;
     c.head4 = divide_up(problem->head_dim, c.size.n) * c.size.n / 4;
     c.value4 = divide_up(problem->value_dim, c.size.n) * c.size.n / 4;
     c.ahead = AHEAD_VALUES | (caps->matrix_registers < MATRIX_REGISTERS ? 0 : AHEAD_KEYS);
     if (c.size.n > KEYS_MOST ||
-        (!set_tiles(caps, problem, unit, rows, SHARED_AIM, &c) &&
-         !set_tiles(caps, problem, unit, rows, caps->properties.max_shared_memory, &c)))
+        (!set_tiles(caps, problem, matrix, rows, SHARED_AIM, &c) &&
+         !set_tiles(caps, problem, matrix, rows, caps->properties.max_shared_memory, &c)))
         return false;
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);

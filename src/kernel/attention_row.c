@@ -153,17 +153,18 @@ static double count_loops(const struct attention_choice *c, const struct attenti
 {
     bool address = kernel_table[c->kernel].needs & NEED_ADDRESS;
     double head = c->head4 + 1.0, value = c->value4 + 1.0, rows = c->rows;
-    double unit = address ? ADDRESS_STEP : ROW_STEP, step = 2;
+    double step_keys = address ? ADDRESS_STEP : ROW_STEP, step = 2;
     if (c->head4 + c->value4 > (address ? LARGE_ADDRESS : LARGE_ROW))
         step += address ? 2 * head + 10 * value : head + (rows + 1) * value;
     if (o->dropout)
-        step += rows * unit * PHILOX_LOOPS;
+        step += rows * step_keys * PHILOX_LOOPS;
     else if (o->bias)
-        step += 2 * rows * unit;
+        step += 2 * rows * step_keys;
     double blocks = ceil(keys / ATTENTION_BLOCK + 1) * (2 + 2 * rows * value);
     double ends =
         blocks + 5 * rows * (head + 2 * value) + 64; /* loading q and the state, storing */
-    return ends + ceil(keys / unit + 1) * step + rows * keys * attention_masked_loops(o, value);
+    return ends + ceil(keys / step_keys + 1) * step +
+           rows * keys * attention_masked_loops(o, value);
 }
 
 /* No lanes share a row: row_sum, and whether the row has a visible key. */

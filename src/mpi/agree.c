@@ -57,28 +57,28 @@ static unsigned long long hash_frequencies(const struct vka_rope *rope, uint32_t
 #define TERM_NUMBER(x) "%llu", (unsigned long long)(x)
 #define TERM_ROWS(x) "%d", (int)(x)
 
-void terms_add_options(struct terms *terms, const struct vka_attention_options *o,
+void terms_add_options(struct terms *terms, const struct vka_attention_options *options,
                        uint32_t head_dim)
 {
-    terms_add_tensor(terms, "mask", o->mask);
-    terms_add_tensor(terms, "kv_length", o->kv_length);
-    terms_add_tensor(terms, "query_offset", o->query_offset);
-#define OPTION(kind, type, wide, name) terms_add(terms, #name ": " TERM_##kind(o->name));
+    terms_add_tensor(terms, "mask", options->mask);
+    terms_add_tensor(terms, "kv_length", options->kv_length);
+    terms_add_tensor(terms, "query_offset", options->query_offset);
+#define OPTION(kind, type, wide, name) terms_add(terms, #name ": " TERM_##kind(options->name));
 #include "../attention_options.def"
 #undef OPTION
-    terms_add(terms, "exact_softmax: %d", o->exact_softmax);
-    terms_add(terms, "scores_kind: %d", (int)o->scores_kind);
-    terms_add_tensor(terms, "scores", o->scores);
-    terms_add_tensor(terms, "log_sum_exp", o->log_sum_exp);
+    terms_add(terms, "exact_softmax: %d", options->exact_softmax);
+    terms_add(terms, "scores_kind: %d", (int)options->scores_kind);
+    terms_add_tensor(terms, "scores", options->scores);
+    terms_add_tensor(terms, "log_sum_exp", options->log_sum_exp);
     terms_add(terms, "rope: dim %u, base %a, interleaved %d, frequencies %llx, factor %a",
-              o->rope.dim, (double)o->rope.base, o->rope.interleaved,
-              hash_frequencies(&o->rope, head_dim), (double)o->rope.attention_factor);
-    terms_add_tensor(terms, "q_norm", o->q_norm);
-    terms_add_tensor(terms, "k_norm", o->k_norm);
-    terms_add_tensor(terms, "sink", o->sink);
-    terms_add_tensor(terms, "alibi", o->alibi);
-    terms_add(terms, "dropout from: %u, %u, %u", o->dropout_batch, o->dropout_head,
-              o->dropout_query);
+              options->rope.dim, (double)options->rope.base, options->rope.interleaved,
+              hash_frequencies(&options->rope, head_dim), (double)options->rope.attention_factor);
+    terms_add_tensor(terms, "q_norm", options->q_norm);
+    terms_add_tensor(terms, "k_norm", options->k_norm);
+    terms_add_tensor(terms, "sink", options->sink);
+    terms_add_tensor(terms, "alibi", options->alibi);
+    terms_add(terms, "dropout from: %u, %u, %u", options->dropout_batch, options->dropout_head,
+              options->dropout_query);
 }
 
 /* Logs the first line in which two texts differ. */

@@ -24,7 +24,7 @@ __attribute__((format(printf, 2, 3))) void terms_add(struct terms *terms, const 
 
 /* "name: f32 [2, 3]", or "name: none". */
 void terms_add_tensor(struct terms *terms, const char *name, const struct vka_tensor *tensor);
-void terms_add_options(struct terms *terms, const struct vka_attention_options *o,
+void terms_add_options(struct terms *terms, const struct vka_attention_options *options,
                        uint32_t head_dim);
 
 /* Exchanges status and, if that is OK, terms with all ranks. OK only if all are OK and have the

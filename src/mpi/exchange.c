@@ -89,11 +89,12 @@ enum vka_status exchange_create(struct vka_mpi *mpi, enum exchange_kind kind,
                                 const struct image *images, int n, MPI_Request *request,
                                 struct exchange *exchange)
 {
-    *exchange = (struct exchange){.mpi = mpi, .kind = kind, .unit = SIZE_MAX, .request = request};
+    *exchange =
+        (struct exchange){.mpi = mpi, .kind = kind, .element = SIZE_MAX, .request = request};
     exchange->n_request = kind == EXCHANGE_FEW ? mpi->size : 1;
     for (int i = 0; i < n; i++) {
         size_t size = vka_dtype_size(vka_tensor_dtype(images[i].tensor));
-        exchange->unit = size < exchange->unit ? size : exchange->unit;
+        exchange->element = size < exchange->element ? size : exchange->element;
     }
     for (int i = 0; i < exchange->n_request; i++)
         request[i] = MPI_REQUEST_NULL;
@@ -107,8 +108,8 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     struct vka_mpi *mpi = exchange->mpi;
     struct log *log = &mpi->log;
     size_t size = vka_dtype_size(vka_tensor_dtype(image->tensor));
-    uint64_t count = slice_count(slice, vka_tensor_rank(image->tensor)) * size / exchange->unit;
-    uint64_t begin = exchange_size(exchange, legs) / exchange->unit;
+    uint64_t count = slice_count(slice, vka_tensor_rank(image->tensor)) * size / exchange->element;
+    uint64_t begin = exchange_size(exchange, legs) / exchange->element;
     if (!count)
         return VKA_OK;
     ENSURE_ARG(begin + count <= INT_MAX,
@@ -124,7 +125,7 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     }
     struct leg *leg = &legs->leg[legs->n];
     *leg = (struct leg){
-        .rank = rank, .image = image, .slice = *slice, .at = (size_t)begin * exchange->unit};
+        .rank = rank, .image = image, .slice = *slice, .at = (size_t)begin * exchange->element};
     ENSURE_DEVICE(slice_view(image->tensor, slice, &leg->view));
     legs->n++;
     if (!legs->count[rank])
@@ -135,10 +136,10 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
 
 size_t exchange_size(const struct exchange *exchange, const struct legs *legs)
 {
-    size_t units = 0;
+    size_t elements = 0;
     for (int rank = 0; rank < exchange->mpi->size; rank++)
-        units += (size_t)legs->count[rank];
-    return units * exchange->unit;
+        elements += (size_t)legs->count[rank];
+    return elements * exchange->element;
 }
 
 enum vka_status exchange_finish(struct exchange *exchange, char *data)
@@ -161,7 +162,7 @@ static void read_out(struct exchange *exchange, struct run *run)
     const struct legs *out = &exchange->out, *in = &exchange->in;
     int own = exchange->mpi->rank;
     char *to = exchange->kind == EXCHANGE_EACH ? out->data
-                                               : in->data + (size_t)in->at[own] * exchange->unit;
+                                               : in->data + (size_t)in->at[own] * exchange->element;
     for (size_t i = 0; i < out->n; i++) {
         const struct leg *leg = &out->leg[i];
         image_get(leg->image, run, &leg->slice, leg->view, to + leg->at);
@@ -176,12 +177,12 @@ static void count_bytes(const struct exchange *exchange, struct vka_mpi_stats *s
 {
     const struct legs *out = &exchange->out, *in = &exchange->in;
     int own = exchange->mpi->rank;
-    uint64_t mine = (uint64_t)in->count[own] * exchange->unit;
+    uint64_t mine = (uint64_t)in->count[own] * exchange->element;
     for (int rank = 0; rank < exchange->mpi->size; rank++) {
-        uint64_t to = (uint64_t)out->count[rank] * exchange->unit;
+        uint64_t to = (uint64_t)out->count[rank] * exchange->element;
         if (rank == own)
             continue;
-        stats->received += (uint64_t)in->count[rank] * exchange->unit;
+        stats->received += (uint64_t)in->count[rank] * exchange->element;
         stats->sent += exchange->kind == EXCHANGE_EACH  ? to
                        : exchange->kind == EXCHANGE_ALL ? mine
                                                         : 0;
@@ -194,8 +195,8 @@ enum vka_status exchange_start(struct exchange *exchange, struct run *run)
     struct legs *out = &exchange->out, *in = &exchange->in;
     struct vka_mpi *mpi = exchange->mpi;
     MPI_Request *request = exchange->request;
-    size_t unit = exchange->unit;
-    MPI_Datatype type = unit == 4 ? MPI_UINT32_T : unit == 2 ? MPI_UINT16_T : MPI_BYTE;
+    size_t element = exchange->element;
+    MPI_Datatype type = element == 4 ? MPI_UINT32_T : element == 2 ? MPI_UINT16_T : MPI_BYTE;
     read_out(exchange, run);
     count_bytes(exchange, &run->stats);
     if (exchange->kind == EXCHANGE_EACH)
@@ -211,7 +212,7 @@ enum vka_status exchange_start(struct exchange *exchange, struct run *run)
     for (int rank = 0; rank < mpi->size; rank++)
         if (in->count[rank])
             ENSURE(comm_check(mpi,
-                              MPI_Ibcast(in->data + (size_t)in->at[rank] * unit, in->count[rank],
+                              MPI_Ibcast(in->data + (size_t)in->at[rank] * element, in->count[rank],
                                          type, rank, mpi->comm, &request[rank]),
                               "MPI_Ibcast"));
     return VKA_OK;

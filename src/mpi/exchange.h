@@ -41,7 +41,7 @@ struct leg {
 struct legs {
     size_t n, room;
     struct leg *leg;
-    int *count, *at; /* [size], by rank: units in the buffer */
+    int *count, *at; /* [size], by rank: elements in the buffer */
     char *data;
 };
 
@@ -59,7 +59,7 @@ struct exchange {
     struct vka_mpi *mpi;
     enum exchange_kind kind;
     struct legs out, in;
-    size_t unit;          /* bytes that MPI counts as one; each slice has a multiple */
+    size_t element;       /* bytes that MPI counts as one; each slice has a multiple */
     int n_request;        /* one, or for FEW one for each rank */
     MPI_Request *request; /* [n_request] of the caller */
     bool borrowed;        /* in.data is the caller's */

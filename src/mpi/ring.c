@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* Key chunks begin at multiples of this, see vka_attention_op.state. A block is one key chunk. */
-#define BLOCK_UNIT 128u
+#define KEY_MULTIPLE 128u
 
 enum { K = 0, V, TENSOR_COUNT };
 
@@ -93,7 +93,7 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
     struct log *log = &mpi->log;
     uint32_t slices = 2 * (uint32_t)mpi->size;
     uint32_t slice = (ring->n_kv + slices - 1) / slices;
-    uint32_t most = (slice + BLOCK_UNIT - 1) / BLOCK_UNIT * BLOCK_UNIT;
+    uint32_t most = (slice + KEY_MULTIPLE - 1) / KEY_MULTIPLE * KEY_MULTIPLE;
     struct vka_tensor *const given[TENSOR_COUNT] = {op->k, op->v};
     ring->n_block = (ring->n_kv + most - 1) / most;
     ring->block = calloc(ring->n_block, sizeof *ring->block);

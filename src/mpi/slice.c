@@ -41,11 +41,11 @@ struct head_ranges split_heads(uint32_t n_head, uint32_t n_kv_head, int size, in
     return split_groups(split_groups(all, (uint32_t)size, (uint32_t)rank), rounds, round);
 }
 
-uint32_t split_rounds(uint32_t wanted, uint32_t units, int size)
+uint32_t split_rounds(uint32_t wanted, uint32_t length, int size)
 {
     if (size == 1)
         return 1;
-    return wanted ? wanted : units / (uint32_t)size >= 2 ? 2 : 1;
+    return wanted ? wanted : length / (uint32_t)size >= 2 ? 2 : 1;
 }
 
 /* Whether there is such a rank; others have nothing. */
@@ -101,7 +101,7 @@ enum vka_status slice_check(struct log *log, const char *caller, const char *nam
 }
 
 enum vka_status slice_check_options(struct log *log, const char *caller,
-                                    const struct vka_attention_options *o, uint32_t batch,
+                                    const struct vka_attention_options *options, uint32_t batch,
                                     uint32_t n_head)
 {
     const struct {
@@ -109,16 +109,16 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
         const struct vka_tensor *tensor;
         uint32_t behind, whole; /* behind: the number of axes after the checked one */
         bool exact;
-    } rows[] = {{"mask", o->mask, 3, batch, false},
-                {"mask", o->mask, 2, n_head, false},
-                {"kv_length", o->kv_length, 0, batch, false},
-                {"query_offset", o->query_offset, 0, batch, false},
-                {"scores", o->scores, 3, batch, true},
-                {"scores", o->scores, 2, n_head, true},
-                {"log_sum_exp", o->log_sum_exp, 2, batch, true},
-                {"log_sum_exp", o->log_sum_exp, 1, n_head, true},
-                {"sink", o->sink, 0, n_head, true},
-                {"alibi", o->alibi, 0, n_head, true}};
+    } rows[] = {{"mask", options->mask, 3, batch, false},
+                {"mask", options->mask, 2, n_head, false},
+                {"kv_length", options->kv_length, 0, batch, false},
+                {"query_offset", options->query_offset, 0, batch, false},
+                {"scores", options->scores, 3, batch, true},
+                {"scores", options->scores, 2, n_head, true},
+                {"log_sum_exp", options->log_sum_exp, 2, batch, true},
+                {"log_sum_exp", options->log_sum_exp, 1, n_head, true},
+                {"sink", options->sink, 0, n_head, true},
+                {"alibi", options->alibi, 0, n_head, true}};
     for (size_t i = 0; i < COUNTOF(rows); i++) {
         uint32_t rank = vka_tensor_rank(rows[i].tensor);
         if (rank <= rows[i].behind)
@@ -129,9 +129,9 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
         if (rows[i].exact || vka_tensor_shape(rows[i].tensor, axis) != 1)
             ENSURE(slice_check(log, caller, rows[i].name, rows[i].tensor, axis, rows[i].whole));
     }
-    ENSURE_ARG(!o->query_offset || vka_tensor_dtype(o->query_offset) == VKA_I32,
+    ENSURE_ARG(!options->query_offset || vka_tensor_dtype(options->query_offset) == VKA_I32,
                "%s: query_offset is %s, not i32", caller,
-               vka_dtype_name(vka_tensor_dtype(o->query_offset)));
+               vka_dtype_name(vka_tensor_dtype(options->query_offset)));
     return VKA_OK;
 }
 

@@ -21,10 +21,10 @@ struct head_ranges {
 struct head_ranges split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
                                uint32_t rounds, uint32_t round);
 
-/* The number of rounds of each rank's slice of `units` (key heads or batch elements): what the
- * caller wants, or, if that is 0, two if every rank has two units. A single rank has one round, as
+/* The number of rounds of each rank's slice of `length` (key heads or batch elements): what the
+ * caller wants, or, if that is 0, two if every rank has two of them. A single rank has one round, as
  * it sends to nobody. */
-uint32_t split_rounds(uint32_t wanted, uint32_t units, int size);
+uint32_t split_rounds(uint32_t wanted, uint32_t length, int size);
 
 /* Views made for one operation. They are destroyed once it has been added, as the plan keeps their
  * storage alive. */

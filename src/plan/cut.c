@@ -23,7 +23,7 @@ static int judge_pass(const struct vka_plan *plan, const struct cut *cut, const 
     if (!plan_pass_has_room(plan, &pass))
         return cut_first_axis(slice, cut->least);
     return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                        : cut_first_axis(slice, cut->unit);
+                                                        : cut_first_axis(slice, cut->multiple);
 }
 
 static enum vka_status add(struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
@@ -43,8 +43,8 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct cut *cut,
         return add(plan, cut, slice);
     struct slice half = *slice;
     uint32_t size = slice->size[axis];
-    uint32_t unit = size > cut->unit[axis] ? cut->unit[axis] : cut->least[axis];
-    half.size[axis] = divide_up(size / 2, unit) * unit;
+    uint32_t multiple = size > cut->multiple[axis] ? cut->multiple[axis] : cut->least[axis];
+    half.size[axis] = divide_up(size / 2, multiple) * multiple;
     enum vka_status status = add_slices(plan, cut, &half);
     half.first[axis] += half.size[axis];
     half.size[axis] = size - half.size[axis];

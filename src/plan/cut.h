@@ -20,9 +20,9 @@ typedef void cut_make(const struct vka_plan *plan, const void *job, const struct
 
 struct cut {
     const void *job; /* given to the functions */
-    /* Lengths of each axis. Parts begin at multiples of `unit`. The budget cuts down to `unit`, the
-     * limits of the device down to `least`. */
-    uint32_t unit[CUT_AXES], least[CUT_AXES];
+    /* Lengths of each axis. Slices begin at multiples of `multiple`, to which the budget cuts; the
+     * limits of the device cut down to `least`. */
+    uint32_t multiple[CUT_AXES], least[CUT_AXES];
     /* Measures the kernel's rate where the whole would not fit by a cautious one. NULL: no rate is
      * asked for. */
     calibrate_add *probe;

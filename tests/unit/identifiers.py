@@ -25,9 +25,10 @@ GOING = {
     'src/op/common': {'part', 'parts', 'share'},
     'src/op/state': {'part', 'parts', 'share'},
     'src/op/train': {'share'},
-    'src/plan': {'part', 'parts', 'share', 'chunk'},
-    'src/gpu': {'part', 'parts', 'share', 'chunk'},
-    'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk'},
+    'src/plan': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
+    'src/core': {'unit', 'units'},
+    'src/gpu': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
+    'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk', 'unit', 'units'},
 }
 ALLOWED = { # compounds that stay, at most 20
     'model_stretch', # a verb: operands over many powers of two

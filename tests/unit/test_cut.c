@@ -1,4 +1,4 @@
-/* The cutter: what is added covers a problem once, in order and in whole units. */
+/* The cutter: what is added covers a problem once, in order and in whole multiples. */
 #include "plan/cut.h"
 #include "test_program.h"
 
@@ -65,16 +65,16 @@ static uint32_t draw(uint32_t most)
 
 static void draw_problem(struct problem *p)
 {
-    static const uint32_t sizes[CUT_AXES] = {5, 9, 70, 40}, units[CUT_AXES] = {1, 3, 16, 8};
+    static const uint32_t sizes[CUT_AXES] = {5, 9, 70, 40}, multiples[CUT_AXES] = {1, 3, 16, 8};
     memset(p, 0, sizeof *p);
     p->cut = (struct cut){.job = p, .judge = judge, .add = add};
     for (int i = 0; i < CUT_AXES; i++) {
-        uint32_t unit = draw(units[i]);
+        uint32_t multiple = draw(multiples[i]);
         p->size[i] = draw(sizes[i]);
-        p->cut.unit[i] = unit;
-        p->cut.least[i] = rand() % 3 == 0 ? unit : 1;
+        p->cut.multiple[i] = multiple;
+        p->cut.least[i] = rand() % 3 == 0 ? multiple : 1;
         if (rand() % 8 == 0)
-            p->cut.unit[i] = p->cut.least[i] = CUT_NEVER;
+            p->cut.multiple[i] = p->cut.least[i] = CUT_NEVER;
     }
     p->room = draw(rand() % 2 ? 64 : 4096);
     while (count(p->size) / p->room > MOST_PARTS / 32)
@@ -109,17 +109,18 @@ static void check_cover(const struct problem *p)
     }
 }
 
-/* A slice fits or cannot be cut, and begins at a unit: at a whole one where it is longer. */
+/* A slice fits or cannot be cut, and begins at a multiple: at a whole one where it is longer. */
 static void check_part(const struct problem *p, const struct slice *slice)
 {
     assert_true(count(slice->size) <= p->room || cut_first_axis(slice, p->cut.least) == CUT_FITS);
     for (int axis = 0; axis < CUT_AXES; axis++) {
-        uint32_t unit = p->cut.unit[axis], least = p->cut.least[axis];
+        uint32_t multiple = p->cut.multiple[axis], least = p->cut.least[axis];
         assert_true(slice->size[axis] >= 1);
-        if (unit == CUT_NEVER)
+        if (multiple == CUT_NEVER)
             assert_int_equal(slice->size[axis], p->size[axis]);
         else
-            assert_int_equal(slice->first[axis] % (slice->size[axis] > unit ? unit : least), 0);
+            assert_int_equal(slice->first[axis] % (slice->size[axis] > multiple ? multiple : least),
+                             0);
     }
 }
 
@@ -150,7 +151,7 @@ static void test_longest(void **unused)
         p.cut = (struct cut){.job = &p, .judge = judge, .add = add};
         for (int i = 0; i < CUT_AXES; i++) {
             p.size[i] = i == axis ? UINT32_MAX - (draw(40) - 1) : 1;
-            p.cut.unit[i] = draw(64);
+            p.cut.multiple[i] = draw(64);
             p.cut.least[i] = 1;
         }
         p.room = 1u << 26 << rand() % 6;

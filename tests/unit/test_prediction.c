@@ -175,14 +175,14 @@ static void check_spans(const struct attention *a, const struct attention_cuts *
     uint32_t next = c->n_split > 1 ? 0 : parts->key;
     assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->splits >= 1);
     assert_true(parts->n_span == 1 || parts->splits == 1);
-    assert_int_equal(parts->key % attention_span_unit(c), 0);
+    assert_int_equal(parts->key % attention_span_multiple(c), 0);
     for (uint32_t split = 0; split < c->n_split; split += parts->splits)
         for (uint32_t span = 0; span < parts->n_span; span++) {
             struct key_range keys = attention_pass_keys(a, parts, split, span);
             if (!keys.end)
                 continue;
             assert_int_equal(keys.first, next);
-            assert_int_equal(keys.first % attention_span_unit(c), 0);
+            assert_int_equal(keys.first % attention_span_multiple(c), 0);
             next = keys.end;
         }
     struct key_range last = attention_chain_keys(a, parts, c->n_split - 1);
@@ -274,7 +274,7 @@ static void test_work_adds_up(void **unused)
         uint32_t group = a.n_head / a.n_kv_head;
         const struct cut cut = {
             .job = &(const struct slices){&a, &sum},
-            .unit = {1, group, 1, CUT_NEVER},
+            .multiple = {1, group, 1, CUT_NEVER},
             .least = {1, group, 1, CUT_NEVER},
             .judge = judge_slice,
             .add = add_slice,

@@ -47,14 +47,16 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a,
                               const struct vka_tensor *k_offsets)
 {
     const enum vka_dtype dtype = attention_turned_dtype(plan, a, in);
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     const struct vka_tensor *starts = a->sequences ? a->q_start : NULL;
-    if (o->rope.dim || o->q_norm)
-        ENSURE(plan_rotary(plan, "rotate q", &o->rope, o->q_norm, attention_epsilon(o),
-                           o->query_offset, starts, a->n_past, dtype, &a->q));
-    if (o->rope.dim || o->k_norm)
-        ENSURE(plan_rotary(plan, "rotate k", &o->rope, o->k_norm, attention_epsilon(o), k_offsets,
-                           starts, a->n_past + a->key_first, dtype, new_k));
+    if (options->rope.dim || options->q_norm)
+        ENSURE(plan_rotary(plan, "rotate q", &options->rope, options->q_norm,
+                           attention_epsilon(options), options->query_offset, starts, a->n_past,
+                           dtype, &a->q));
+    if (options->rope.dim || options->k_norm)
+        ENSURE(plan_rotary(plan, "rotate k", &options->rope, options->k_norm,
+                           attention_epsilon(options), k_offsets, starts, a->n_past + a->key_first,
+                           dtype, new_k));
     return VKA_OK;
 }
 
@@ -88,12 +90,13 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
 {
     struct vka_cache *cache = in->use.cache;
     struct cached_layer *layer = &cache->layers[in->use.layer];
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     struct new_rows rows = {*in->new_k, *in->new_v, a->q, attention_turned_dtype(plan, a, in),
-                            &o->rope};
+                            &options->rope};
     ENSURE(plan_begin_step(plan, &in->use));
-    if (!o->rope.dim || o->q_norm || o->k_norm || !cache_append_rotates(plan, &in->use, &rows)) {
-        ENSURE(rotate(plan, a, in, &rows.k, o->query_offset));
+    if (!options->rope.dim || options->q_norm || options->k_norm ||
+        !cache_append_rotates(plan, &in->use, &rows)) {
+        ENSURE(rotate(plan, a, in, &rows.k, options->query_offset));
         ENSURE(hadamard(plan, "hadamard q", layer->k.hadamard, &a->q));
         ENSURE(hadamard(plan, "hadamard k", layer->k.hadamard, &rows.k));
         ENSURE(hadamard(plan, "hadamard v", layer->v.hadamard, &rows.v));
@@ -167,7 +170,7 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
 {
     const struct cut cut = {
         .job = &(const struct job){a, in},
-        .unit = {1, 1, CUT_NEVER, CUT_NEVER},
+        .multiple = {1, 1, CUT_NEVER, CUT_NEVER},
         .least = {1, 1, CUT_NEVER, CUT_NEVER},
         .judge = judge,
         .add = add_slice,

@@ -4,11 +4,11 @@
 
 #include <math.h>
 
-double attention_score_work(const struct vka_attention_options *o)
+double attention_score_work(const struct vka_attention_options *options)
 {
-    bool general = o->mask || o->softcap != 0 || o->alibi;
-    double score = o->exact_softmax ? 8 * WORK_SCORE : WORK_SCORE;
-    return score + (general ? WORK_GENERAL : 0) + (o->dropout != 0 ? WORK_DRAW : 0);
+    bool general = options->mask || options->softcap != 0 || options->alibi;
+    double score = options->exact_softmax ? 8 * WORK_SCORE : WORK_SCORE;
+    return score + (general ? WORK_GENERAL : 0) + (options->dropout != 0 ? WORK_DRAW : 0);
 }
 
 /* Keys that causal and window leave visible: p - left to p + right for the query at position p. */
@@ -20,14 +20,14 @@ struct band {
 
 static struct band band_of(const struct attention *a)
 {
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     bool uniform =
-        o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a); /* may read all values */
-    struct band b = {.known = !o->query_offset && !a->n_sequence && !uniform};
-    b.has_left = !uniform && o->window && o->window_left >= 0;
-    b.has_right = !uniform && (o->causal || (o->window && o->window_right >= 0));
-    b.left = o->window_left;
-    b.right = o->causal ? 0 : o->window_right;
+        options->masked_row == VKA_MASKED_UNIFORM && attention_hides(a); /* may read all values */
+    struct band b = {.known = !options->query_offset && !a->n_sequence && !uniform};
+    b.has_left = !uniform && options->window && options->window_left >= 0;
+    b.has_right = !uniform && (options->causal || (options->window && options->window_right >= 0));
+    b.left = options->window_left;
+    b.right = options->causal ? 0 : options->window_right;
     return b;
 }
 

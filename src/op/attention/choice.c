@@ -61,14 +61,14 @@ enum vka_dtype attention_turned_dtype(const struct vka_plan *plan, const struct 
 static struct job job_of(const struct vka_plan *plan, struct attention *a,
                          const struct attention_inputs *in)
 {
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     const struct cached_layer *cached =
         in->use.cache ? &in->use.cache->layers[in->use.layer] : NULL;
     const struct cached_rows *k = cached ? &cached->k : NULL;
     const struct cached_rows *v = cached ? &cached->v : NULL;
     const enum vka_dtype turned = attention_turned_dtype(plan, a, in);
-    const enum vka_dtype new_k = o->rope.dim || o->k_norm ? turned : in->new_k->dtype;
-    const enum vka_dtype q = o->rope.dim || o->q_norm ? turned : a->q.dtype;
+    const enum vka_dtype new_k = options->rope.dim || options->k_norm ? turned : in->new_k->dtype;
+    const enum vka_dtype q = options->rope.dim || options->q_norm ? turned : a->q.dtype;
     return (struct job){
         .a = a,
         .q = k && k->hadamard ? VKA_F32 : q,
@@ -148,7 +148,7 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
 
 struct attention_operands attention_operands_of(const struct attention *a)
 {
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     return (struct attention_operands){
         .q_type = a->q.dtype,
         .k_type = a->blocks ? a->blocks->k.dtype : a->k.dtype,
@@ -161,9 +161,9 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .k_chunks = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
         .v_chunks = attention_rows_of(&a->v, 8),
         /* A scale of 0 too: kernels that scale a chunk's maximum would make NaN of -inf. */
-        .bias = o->mask || o->softcap != 0 || o->alibi || a->scale == 0,
-        .dropout = o->dropout != 0,
-        .reads_masked = o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
+        .bias = options->mask || options->softcap != 0 || options->alibi || a->scale == 0,
+        .dropout = options->dropout != 0,
+        .reads_masked = options->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
         .ragged = a->n_sequence > 0,
         .paged = a->paged != NULL,
         .log_sum = attention_log_sum(a, &(struct vka_tensor){0}),

@@ -108,7 +108,7 @@ static bool keys_fit(const struct vka_plan *plan, const struct attention *a,
            (!with_mask || mask_fits(plan, a, s, keys));
 }
 
-uint32_t attention_span_unit(const struct attention_choice *c)
+uint32_t attention_span_multiple(const struct attention_choice *c)
 {
     return tune_takes_tiles(c->kernel) ? c->keys : ATTENTION_BLOCK;
 }
@@ -118,17 +118,17 @@ uint32_t attention_span_unit(const struct attention_choice *c)
 static struct attention_cuts whole_cuts(const struct attention *a, const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t tiles = attention_tiles(a, s), bounds[2], unit = attention_span_unit(c);
+    uint32_t tiles = attention_tiles(a, s), bounds[2], multiple = attention_span_multiple(c);
     struct attention_cuts cuts = {tiles, tiles, c->n_split, 1, 0, c->split_keys};
     if (a->n_chunk_key)
         cuts.splits = 1;
     if (c->n_split > 1)
         return cuts;
     attention_find_bounds(a, s, bounds);
-    uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
-    uint32_t end = divide_up(bounds[1], unit);
-    cuts.key = a->n_chunk_key ? a->key_first : first * unit;
-    cuts.keys = a->n_chunk_key ? a->n_chunk_key : (end > first ? end - first : 1) * unit;
+    uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / multiple;
+    uint32_t end = divide_up(bounds[1], multiple);
+    cuts.key = a->n_chunk_key ? a->key_first : first * multiple;
+    cuts.keys = a->n_chunk_key ? a->n_chunk_key : (end > first ? end - first : 1) * multiple;
     return cuts;
 }
 
@@ -172,7 +172,7 @@ struct key_range attention_pass_keys(const struct attention *a, const struct att
 static bool halve_keys(const struct attention *a, struct attention_cuts *cuts)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t unit = attention_span_unit(c), steps = divide_up(cuts->keys, unit);
+    uint32_t multiple = attention_span_multiple(c), steps = divide_up(cuts->keys, multiple);
     uint64_t chain = c->split_keys;
     if (cuts->splits > 1) {
         cuts->splits = divide_up(cuts->splits, 2);
@@ -183,7 +183,7 @@ static bool halve_keys(const struct attention *a, struct attention_cuts *cuts)
     if (c->n_split == 1)
         chain = a->n_chunk_key ? a->n_chunk_key
                                : least((uint64_t)cuts->n_span * cuts->keys, a->n_kv - cuts->key);
-    cuts->keys = divide_up(steps, 2) * unit;
+    cuts->keys = divide_up(steps, 2) * multiple;
     cuts->n_span = divide_up((uint32_t)chain, cuts->keys);
     return true;
 }

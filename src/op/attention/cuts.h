@@ -6,7 +6,7 @@
 #include "op/attention/budget.h"
 
 /* A span's keys are a multiple of this. */
-uint32_t attention_span_unit(const struct attention_choice *c);
+uint32_t attention_span_multiple(const struct attention_choice *c);
 
 /* The keys of a chain of sums: of a split, or all keys that some query of the slice may see. */
 struct key_range attention_chain_keys(const struct attention *a, const struct attention_cuts *cuts,

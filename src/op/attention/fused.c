@@ -28,13 +28,13 @@ static uint32_t whole_tiles(uint32_t tile, uint32_t group)
 }
 
 /* Cuts between batch elements, key heads and whole tiles of rows. */
-static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
+static void slice_multiples(const struct attention *a, uint32_t multiple[CUT_AXES])
 {
     uint32_t group = a->n_head / a->n_kv_head;
-    unit[0] = 1;
-    unit[1] = group;
-    unit[2] = a->n_sequence ? CUT_NEVER : whole_tiles(a->choice.tile, group);
-    unit[3] = CUT_NEVER;
+    multiple[0] = 1;
+    multiple[1] = group;
+    multiple[2] = a->n_sequence ? CUT_NEVER : whole_tiles(a->choice.tile, group);
+    multiple[3] = CUT_NEVER;
 }
 
 /* Bindings alone are cut within a tile: each slice takes the time of a whole one. */
@@ -45,7 +45,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     struct attention_cuts cuts;
     if (a->n_chunk_key)
         return CUT_FITS;
-    int axis = cut_first_axis(slice, cut->unit);
+    int axis = cut_first_axis(slice, cut->multiple);
     if (axis != CUT_FITS)
         return attention_cut(plan, a, &s, false, &cuts) ? CUT_FITS : axis;
     return attention_rows_fit(plan, a, &s) ? CUT_FITS : cut_first_axis(slice, cut->least);
@@ -88,11 +88,11 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
     const struct attention *a = job;
     const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
     struct attention_cuts cuts;
-    uint32_t unit[CUT_AXES];
+    uint32_t multiple[CUT_AXES];
     if (a->n_chunk_key)
         return add_chunk(plan, a);
-    slice_units(a, unit);
-    attention_cut(plan, a, &s, cut_first_axis(slice, unit) == CUT_FITS, &cuts);
+    slice_multiples(a, multiple);
+    attention_cut(plan, a, &s, cut_first_axis(slice, multiple) == CUT_FITS, &cuts);
     return attention_add_passes(plan, a, &s, &cuts); /* reports what does not fit */
 }
 
@@ -161,8 +161,8 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct attention 
         .judge = judge,
         .add = add_slice,
     };
-    slice_units(a, cut.unit);
-    slice_units(a, cut.least);
+    slice_multiples(a, cut.multiple);
+    slice_multiples(a, cut.least);
     cut.least[2] = a->n_sequence ? CUT_NEVER : 1;
     return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_head, a->n_q, 1});
 }
@@ -175,12 +175,12 @@ static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
     return plan_range(plan, &one) <= plan->caps.properties.max_buffer_range;
 }
 
-/* Replaces *t by a copy in scratch, with rows padded to multiples of `unit`. */
-static enum vka_status pack(struct vka_plan *plan, enum vka_dtype dtype, uint32_t unit,
+/* Replaces *t by a copy in scratch, with rows padded to multiples of `multiple`. */
+static enum vka_status pack(struct vka_plan *plan, enum vka_dtype dtype, uint32_t multiple,
                             struct vka_tensor *t)
 {
     const uint32_t *size = t->shape.size;
-    const uint32_t padded[] = {size[0], size[1], size[2], divide_up(size[3], unit) * unit};
+    const uint32_t padded[] = {size[0], size[1], size[2], divide_up(size[3], multiple) * multiple};
     struct vka_tensor copy;
     ENSURE(plan_scratch(plan, dtype, padded, &copy));
     copy.shape.size[3] = size[3];

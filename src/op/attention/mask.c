@@ -53,26 +53,27 @@ bool attention_log_sum(const struct attention *a, struct vka_tensor *log_sum)
 /* MASK_ flags of the options. */
 static uint32_t mask_flags(const struct attention *a)
 {
-    const struct vka_attention_options *o = a->options;
-    uint32_t flags = (uint32_t)o->masked_row << MASK_ROW_SHIFT | (uint32_t)o->scores_kind
-                                                                     << MASK_SCORES_SHIFT;
-    if (o->causal)
+    const struct vka_attention_options *options = a->options;
+    uint32_t flags = (uint32_t)options->masked_row << MASK_ROW_SHIFT |
+                     (uint32_t)options->scores_kind << MASK_SCORES_SHIFT;
+    if (options->causal)
         flags |= MASK_CAUSAL;
-    if (o->window && o->window_left >= 0)
+    if (options->window && options->window_left >= 0)
         flags |= MASK_WINDOW_LEFT;
-    if (o->window && o->window_right >= 0)
+    if (options->window && options->window_right >= 0)
         flags |= MASK_WINDOW_RIGHT;
-    if (o->kv_length)
-        flags |= MASK_LENGTH | (o->kv_length->shape.size[0] > 1 ? MASK_LENGTH_PER_BATCH : 0);
-    if (o->query_offset)
-        flags |= MASK_OFFSET | (o->query_offset->shape.size[0] > 1 ? MASK_OFFSET_PER_BATCH : 0);
-    if (o->mask)
-        flags |= MASK_TENSOR | (uint32_t)o->mask->dtype << MASK_TYPE_SHIFT;
-    if (o->scores)
-        flags |= (uint32_t)o->scores->dtype << MASK_SCORES_TYPE_SHIFT;
-    if (o->sink)
+    if (options->kv_length)
+        flags |= MASK_LENGTH | (options->kv_length->shape.size[0] > 1 ? MASK_LENGTH_PER_BATCH : 0);
+    if (options->query_offset)
+        flags |=
+            MASK_OFFSET | (options->query_offset->shape.size[0] > 1 ? MASK_OFFSET_PER_BATCH : 0);
+    if (options->mask)
+        flags |= MASK_TENSOR | (uint32_t)options->mask->dtype << MASK_TYPE_SHIFT;
+    if (options->scores)
+        flags |= (uint32_t)options->scores->dtype << MASK_SCORES_TYPE_SHIFT;
+    if (options->sink)
         flags |= MASK_SINK;
-    if (o->alibi)
+    if (options->alibi)
         flags |= MASK_ALIBI;
     return flags;
 }
@@ -94,16 +95,16 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
                          const struct head_slice *s, struct pass *pass, uint32_t slot,
                          struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset)
 {
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     *m = (struct mask_params){
         .flags = mask_flags(a),
         .n_kv = a->n_kv,
         .mask_n_kv = a->n_kv,
         .default_offset = (int32_t)a->n_past,
-        .window_left = o->window_left,
-        .window_right = o->window_right,
+        .window_left = options->window_left,
+        .window_right = options->window_right,
     };
-    if (o->mask) {
+    if (options->mask) {
         struct vka_tensor mask = attention_mask(a, &m->mask_n_kv);
         struct vka_tensor view = attention_slice(&mask, s);
         plan_bind(plan, pass, slot, &view, false, &m->mask_offset);
@@ -117,29 +118,29 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
         const struct vka_tensor *state = &a->sequences->state;
         m->flags |= MASK_LENGTH_BESIDE;
         plan_bind(plan, pass, slot + 2, state, false, &m->length_offset);
-        m->query_offset_offset = m->length_offset + (uint32_t)o->query_offset->shape.offset;
-        m->length_offset += (uint32_t)o->kv_length->shape.offset;
+        m->query_offset_offset = m->length_offset + (uint32_t)options->query_offset->shape.offset;
+        m->length_offset += (uint32_t)options->kv_length->shape.offset;
     }
-    if (o->kv_length && !a->sequences)
-        plan_bind(plan, pass, slot + 1, o->kv_length, false, &m->length_offset);
-    if (o->query_offset && !a->sequences)
-        plan_bind(plan, pass, slot + 2, o->query_offset, false, &m->query_offset_offset);
-    if (o->sink)
-        plan_bind(plan, pass, slot + 3, o->sink, false, sink_offset);
-    if (o->alibi)
-        plan_bind(plan, pass, slot + 4, o->alibi, false, alibi_offset);
+    if (options->kv_length && !a->sequences)
+        plan_bind(plan, pass, slot + 1, options->kv_length, false, &m->length_offset);
+    if (options->query_offset && !a->sequences)
+        plan_bind(plan, pass, slot + 2, options->query_offset, false, &m->query_offset_offset);
+    if (options->sink)
+        plan_bind(plan, pass, slot + 3, options->sink, false, sink_offset);
+    if (options->alibi)
+        plan_bind(plan, pass, slot + 4, options->alibi, false, alibi_offset);
 }
 
-bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit)
+bool attention_rows_begin(const struct vka_tensor *t, uint32_t multiple)
 {
     const struct shape *s = &t->shape;
-    bool whole = s->offset % unit == 0;
+    bool whole = s->offset % multiple == 0;
     for (int i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % unit == 0;
+        whole &= s->size[i] == 1 || s->stride[i] % multiple == 0;
     return whole;
 }
 
-bool attention_rows_of(const struct vka_tensor *t, uint32_t unit)
+bool attention_rows_of(const struct vka_tensor *t, uint32_t multiple)
 {
-    return attention_rows_begin(t, unit) && t->shape.size[3] % unit == 0;
+    return attention_rows_begin(t, multiple) && t->shape.size[3] % multiple == 0;
 }

@@ -40,7 +40,7 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
                          struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset);
 
 /* Whether rows begin at a multiple of so many elements, and whether they also end at one. */
-bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit);
-bool attention_rows_of(const struct vka_tensor *t, uint32_t unit);
+bool attention_rows_begin(const struct vka_tensor *t, uint32_t multiple);
+bool attention_rows_of(const struct vka_tensor *t, uint32_t multiple);
 
 #endif

@@ -99,7 +99,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
 {
     const struct attention_choice *c = &a->choice;
     const struct attention_operands operands = attention_operands_of(a);
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     *pass = (struct pass){.name = "attention", .reason = c->reason};
     *p = (struct attention_params){
         .n_q = s->n_query,
@@ -110,7 +110,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
         .head_first = s->head,
         .query_first = s->query,
         .scale = a->scale,
-        ATTENTION_DRAW(o),
+        ATTENTION_DRAW(options),
         .n_chunk = c->n_chunk,
         .n_split = c->n_split,
         .split_keys = c->split_keys,

@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* A multiple of the keys of every kernel's step: a step cut in two would change the bits. */
-#define CHUNK_UNIT 128u
+#define KEY_CHUNK_MULTIPLE 128u
 
 static enum vka_status check_mask(struct vka_plan *plan, const char *caller,
                                   const struct attention *a)
@@ -40,11 +40,12 @@ enum vka_status attention_check_per_batch(struct vka_plan *plan, const char *cal
     if (!tensor)
         return VKA_OK;
     ENSURE(check_tensor(plan->device, caller, name, tensor, CHECK_I32));
-    uint32_t n = tensor->shape.size[0];
-    ENSURE_ARG(tensor->shape.rank == 1 && (n == 1 || n == batch),
+    const struct shape *shape = &tensor->shape;
+    ENSURE_ARG(shape->rank == 1 && (shape->size[0] == 1 || shape->size[0] == batch),
                "%s: %s is neither [1] nor [%u], one value for each batch element", caller, name,
                batch);
-    ENSURE_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
+    ENSURE_ARG(shape->size[0] == 1 || shape->stride[0] == 1, "%s: %s is not contiguous", caller,
+               name);
     return VKA_OK;
 }
 
@@ -53,18 +54,18 @@ static enum vka_status check_scores(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    const struct vka_attention_options *o = a->options;
-    ENSURE_ARG((unsigned)o->scores_kind < VKA_SCORES_COUNT, "%s: scores_kind %d is unknown", caller,
-               (int)o->scores_kind);
-    ENSURE_ARG(o->scores_kind == VKA_SCORES_NONE || o->scores,
+    const struct vka_attention_options *options = a->options;
+    ENSURE_ARG((unsigned)options->scores_kind < VKA_SCORES_COUNT, "%s: scores_kind %d is unknown",
+               caller, (int)options->scores_kind);
+    ENSURE_ARG(options->scores_kind == VKA_SCORES_NONE || options->scores,
                "%s: scores_kind is given, but scores is NULL", caller);
-    ENSURE_ARG(o->scores_kind != VKA_SCORES_NONE || !o->scores,
+    ENSURE_ARG(options->scores_kind != VKA_SCORES_NONE || !options->scores,
                "%s: scores is given, but scores_kind is NONE", caller);
-    if (!o->scores)
+    if (!options->scores)
         return VKA_OK;
-    ENSURE(check_tensor(device, caller, "scores", o->scores, CHECK_FLOAT | CHECK_WRITTEN));
+    ENSURE(check_tensor(device, caller, "scores", options->scores, CHECK_FLOAT | CHECK_WRITTEN));
     const uint32_t full[4] = {a->batch, a->n_head, a->n_q, a->n_kv};
-    return check_shape(device, caller, "scores", o->scores, 4, full);
+    return check_shape(device, caller, "scores", options->scores, 4, full);
 }
 
 static enum vka_status check_log_sum(struct vka_plan *plan, const char *caller,
@@ -96,20 +97,20 @@ static enum vka_status check_rope(struct vka_plan *plan, const char *caller,
                                   const struct attention *a)
 {
     struct log *log = &plan->device->log;
-    const struct vka_rope *r = &a->options->rope;
-    ENSURE_ARG(r->dim % 2 == 0 && r->dim <= a->head_dim,
-               "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
+    const struct vka_rope *rope = &a->options->rope;
+    ENSURE_ARG(rope->dim % 2 == 0 && rope->dim <= a->head_dim,
+               "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, rope->dim,
                a->head_dim);
-    ENSURE_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
-               "%s: rope.base is %g, not a positive number", caller, (double)r->base);
-    ENSURE_ARG(!r->frequencies || (r->dim && r->base == 0),
+    ENSURE_ARG(rope->base == 0 || (isfinite(rope->base) && rope->base > 0),
+               "%s: rope.base is %g, not a positive number", caller, (double)rope->base);
+    ENSURE_ARG(!rope->frequencies || (rope->dim && rope->base == 0),
                "%s: rope.frequencies is given with a base or without a dim", caller);
-    for (uint32_t i = 0; r->frequencies && i < r->dim / 2; i++)
-        ENSURE_ARG(fabs(r->frequencies[i]) <= 1, "%s: rope.frequencies[%u] is %g, not -1 to 1",
-                   caller, i, r->frequencies[i]);
-    ENSURE_ARG(isfinite(r->attention_factor) && r->attention_factor >= 0,
+    for (uint32_t i = 0; rope->frequencies && i < rope->dim / 2; i++)
+        ENSURE_ARG(fabs(rope->frequencies[i]) <= 1, "%s: rope.frequencies[%u] is %g, not -1 to 1",
+                   caller, i, rope->frequencies[i]);
+    ENSURE_ARG(isfinite(rope->attention_factor) && rope->attention_factor >= 0,
                "%s: rope.attention_factor is %g, not a positive number, or 0 for 1", caller,
-               (double)r->attention_factor);
+               (double)rope->attention_factor);
     return VKA_OK;
 }
 
@@ -117,61 +118,63 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
                                      const struct attention *a)
 {
     struct log *log = &plan->device->log;
-    const struct vka_attention_options *o = a->options;
-    ENSURE(check_given(plan->device, caller, o->given, VKA_GIVEN_SCALE | VKA_GIVEN_EPSILON));
-    ENSURE_ARG(isfinite(o->scale), "%s: scale is %g, not a finite number", caller,
-               (double)o->scale);
-    ENSURE_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is %g, not a number from 0",
-               caller, (double)o->softcap);
-    ENSURE_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is %g, not from 0 to below 1",
-               caller, (double)o->dropout);
-    ENSURE_ARG(o->dropout_batch <= UINT16_MAX && o->dropout_head <= UINT16_MAX,
+    const struct vka_attention_options *options = a->options;
+    ENSURE(check_given(plan->device, caller, options->given, VKA_GIVEN_SCALE | VKA_GIVEN_EPSILON));
+    ENSURE_ARG(isfinite(options->scale), "%s: scale is %g, not a finite number", caller,
+               (double)options->scale);
+    ENSURE_ARG(isfinite(options->softcap) && options->softcap >= 0,
+               "%s: softcap is %g, not a number from 0", caller, (double)options->softcap);
+    ENSURE_ARG(options->dropout >= 0 && options->dropout < 1,
+               "%s: dropout is %g, not from 0 to below 1", caller, (double)options->dropout);
+    ENSURE_ARG(options->dropout_batch <= UINT16_MAX && options->dropout_head <= UINT16_MAX,
                "%s: dropout_batch is %u and dropout_head %u, not both up to 65535", caller,
-               o->dropout_batch, o->dropout_head);
-    ENSURE_ARG(isfinite(o->norm_epsilon) && o->norm_epsilon >= 0,
-               "%s: norm_epsilon is %g, not a number from 0", caller, (double)o->norm_epsilon);
-    ENSURE_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
-               caller, (int)o->masked_row);
-    if (o->window) {
-        ENSURE_ARG(o->window_left >= -1, "%s: window_left is %d, less than -1", caller,
-                   o->window_left);
-        ENSURE_ARG(o->window_right >= -1, "%s: window_right is %d, less than -1", caller,
-                   o->window_right);
+               options->dropout_batch, options->dropout_head);
+    ENSURE_ARG(isfinite(options->norm_epsilon) && options->norm_epsilon >= 0,
+               "%s: norm_epsilon is %g, not a number from 0", caller,
+               (double)options->norm_epsilon);
+    ENSURE_ARG((unsigned)options->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
+               caller, (int)options->masked_row);
+    if (options->window) {
+        ENSURE_ARG(options->window_left >= -1, "%s: window_left is %d, less than -1", caller,
+                   options->window_left);
+        ENSURE_ARG(options->window_right >= -1, "%s: window_right is %d, less than -1", caller,
+                   options->window_right);
     } else {
-        ENSURE_ARG(o->window_left == 0 && o->window_right == 0,
+        ENSURE_ARG(options->window_left == 0 && options->window_right == 0,
                    "%s: window_left or window_right is given, but window is false", caller);
     }
     return VKA_OK;
 }
 
-float attention_scale(const struct vka_attention_options *o, uint32_t head_dim)
+float attention_scale(const struct vka_attention_options *options, uint32_t head_dim)
 {
-    return (float)or_default((double)o->scale, o->given, VKA_GIVEN_SCALE,
+    return (float)or_default((double)options->scale, options->given, VKA_GIVEN_SCALE,
                              1 / sqrt((double)head_dim));
 }
 
-float attention_epsilon(const struct vka_attention_options *o)
+float attention_epsilon(const struct vka_attention_options *options)
 {
-    return (float)or_default((double)o->norm_epsilon, o->given, VKA_GIVEN_EPSILON, 1e-6);
+    return (float)or_default((double)options->norm_epsilon, options->given, VKA_GIVEN_EPSILON,
+                             1e-6);
 }
 
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         struct attention *a)
 {
-    const struct vka_attention_options *o = a->options;
-    uint32_t n = a->n_sequence ? a->n_sequence : a->batch;
+    const struct vka_attention_options *options = a->options;
+    const uint32_t batch = a->n_sequence ? a->n_sequence : a->batch;
     ENSURE(check_sizes(plan, caller, a));
     ENSURE(check_numbers(plan, caller, a));
     ENSURE(check_rope(plan, caller, a));
     ENSURE(check_mask(plan, caller, a));
-    ENSURE(attention_check_per_batch(plan, caller, "kv_length", o->kv_length, n));
-    ENSURE(attention_check_per_batch(plan, caller, "query_offset", o->query_offset, n));
+    ENSURE(attention_check_per_batch(plan, caller, "kv_length", options->kv_length, batch));
+    ENSURE(attention_check_per_batch(plan, caller, "query_offset", options->query_offset, batch));
     ENSURE(check_scores(plan, caller, a));
     ENSURE(check_log_sum(plan, caller, a));
-    ENSURE(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
-    ENSURE(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));
-    ENSURE(check_vector(plan->device, caller, "sink", o->sink, a->n_head));
-    ENSURE(check_vector(plan->device, caller, "alibi", o->alibi, a->n_head));
+    ENSURE(check_vector(plan->device, caller, "q_norm", options->q_norm, a->head_dim));
+    ENSURE(check_vector(plan->device, caller, "k_norm", options->k_norm, a->head_dim));
+    ENSURE(check_vector(plan->device, caller, "sink", options->sink, a->n_head));
+    ENSURE(check_vector(plan->device, caller, "alibi", options->alibi, a->n_head));
     a->whole_n_head = plan->whole_n_head ? plan->whole_n_head : a->n_head;
     a->whole_n_kv_head = plan->whole_n_head ? plan->whole_n_kv_head : a->n_kv_head;
     a->whole_n_q = plan->whole_n_q ? plan->whole_n_q
@@ -180,11 +183,12 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
     return VKA_OK;
 }
 
-void attention_option_inputs(const struct vka_attention_options *o,
+void attention_option_inputs(const struct vka_attention_options *options,
                              const struct vka_tensor *inputs[OPTION_INPUTS])
 {
     const struct vka_tensor *all[OPTION_INPUTS] = {
-        o->mask, o->kv_length, o->query_offset, o->q_norm, o->k_norm, o->sink, o->alibi};
+        options->mask,   options->kv_length, options->query_offset, options->q_norm,
+        options->k_norm, options->sink,      options->alibi};
     for (size_t i = 0; i < OPTION_INPUTS; i++)
         inputs[i] = all[i];
 }
@@ -263,7 +267,7 @@ static enum vka_status check_packed(struct vka_plan *plan, const char *caller,
                                     const struct vka_attention_op *op, struct attention *a)
 {
     struct log *log = &plan->device->log;
-    const struct vka_attention_options *o = &op->options;
+    const struct vka_attention_options *options = &op->options;
     ENSURE_ARG(op->q_start || !op->kv_start, "%s: only one of q_start and kv_start is given",
                caller);
     if (!op->q_start)
@@ -274,7 +278,7 @@ static enum vka_status check_packed(struct vka_plan *plan, const char *caller,
                caller);
     ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with q_start",
                caller);
-    ENSURE_ARG(op->cache || (!o->mask && !o->rope.dim),
+    ENSURE_ARG(op->cache || (!options->mask && !options->rope.dim),
                "%s: mask or rope is given with q_start, but without cache", caller);
     ENSURE(attention_check_ragged(plan, caller, op->q_start, op->cache, a->n_kv, a));
     if (op->cache)
@@ -305,14 +309,16 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(end <= op->n_key && op->n_key <= INT32_MAX,
                "%s: keys %u to %llu exceed n_key %u, or n_key exceeds 2^31 - 1", caller,
                op->key_first, (unsigned long long)end, op->n_key);
-    ENSURE_ARG(op->key_first % CHUNK_UNIT == 0 && (end % CHUNK_UNIT == 0 || end == op->n_key),
+    ENSURE_ARG(op->key_first % KEY_CHUNK_MULTIPLE == 0 &&
+                   (end % KEY_CHUNK_MULTIPLE == 0 || end == op->n_key),
                "%s: keys %u to %llu: a key chunk begins, and unless it is the last ends, at a "
                "multiple of %u",
-               caller, op->key_first, (unsigned long long)end, CHUNK_UNIT);
+               caller, op->key_first, (unsigned long long)end, KEY_CHUNK_MULTIPLE);
     if (op->state) {
         ENSURE(check_tensor(plan->device, caller, "state", op->state, CHECK_F32));
-        const struct shape *s = &op->state->shape;
-        ENSURE_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
+        const struct shape *shape = &op->state->shape;
+        ENSURE_ARG(shape->rank == 1 && shape->offset == 0 &&
+                       (shape->size[0] == 1 || shape->stride[0] == 1),
                    "%s: state is a view, or not of rank 1", caller);
     }
     if (op->n_key == a->n_kv) /* a chunk of all keys is an ordinary problem */
@@ -355,23 +361,22 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
         ENSURE_ARG(given[i].tensor->shape.rank == 4, "%s: %s has rank %u, not 4", caller,
                    given[i].name, given[i].tensor->shape.rank);
     }
-    const uint32_t *q = op->q->shape.size, *k = op->k->shape.size;
-    a->batch = q[0];
-    a->n_head = q[1];
-    a->n_q = q[2];
-    a->head_dim = q[3];
-    a->n_kv_head = k[1];
+    a->batch = op->q->shape.size[0];
+    a->n_head = op->q->shape.size[1];
+    a->n_q = op->q->shape.size[2];
+    a->head_dim = op->q->shape.size[3];
+    a->n_kv_head = op->k->shape.size[1];
     a->value_dim = op->v->shape.size[3];
     a->n_past = op->past_key ? op->past_key->shape.size[2] : 0;
     ENSURE_ARG(a->n_head % a->n_kv_head == 0, "%s: q has %u heads, not a multiple of k's %u",
                caller, a->n_head, a->n_kv_head);
-    ENSURE_ARG((uint64_t)a->n_past + k[2] <= INT32_MAX,
+    ENSURE_ARG((uint64_t)a->n_past + op->k->shape.size[2] <= INT32_MAX,
                "%s: past_key and k have more than 2^31 keys", caller);
-    a->n_kv = a->n_past + k[2];
+    a->n_kv = a->n_past + op->k->shape.size[2];
     const uint32_t want[][4] = {
         {a->batch, a->n_head, a->n_q, a->head_dim},
-        {a->batch, a->n_kv_head, k[2], a->head_dim},
-        {a->batch, a->n_kv_head, k[2], a->value_dim},
+        {a->batch, a->n_kv_head, a->n_kv - a->n_past, a->head_dim},
+        {a->batch, a->n_kv_head, a->n_kv - a->n_past, a->value_dim},
         {a->batch, a->n_head, a->n_q, a->value_dim},
         {a->batch, a->n_kv_head, a->n_past, a->head_dim},
         {a->batch, a->n_kv_head, a->n_past, a->value_dim},
@@ -388,16 +393,16 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {
-    const struct vka_attention_options *o = &op->options;
+    const struct vka_attention_options *options = &op->options;
     const struct vka_tensor *all[8 + OPTION_INPUTS + 5] = {
         op->q, op->k, op->v, op->past_key, op->past_value, op->n_append, op->q_start, op->kv_start};
-    attention_option_inputs(o, all + 8);
+    attention_option_inputs(options, all + 8);
     const struct {
         const char *name;
         const struct vka_tensor *tensor;
     } written[] = {{"output", op->output},
-                   {"scores", o->scores},
-                   {"log_sum_exp", o->log_sum_exp},
+                   {"scores", options->scores},
+                   {"log_sum_exp", options->log_sum_exp},
                    {"present_key", op->present_key},
                    {"present_value", op->present_value},
                    {"state", op->state}};

@@ -81,7 +81,7 @@ float attention_epsilon(const struct vka_attention_options *options);
 
 /* Tensors that an operation reads through its options, for the overlap check; NULL where absent. */
 #define OPTION_INPUTS 7
-void attention_option_inputs(const struct vka_attention_options *o,
+void attention_option_inputs(const struct vka_attention_options *options,
                              const struct vka_tensor *inputs[OPTION_INPUTS]);
 
 #endif

@@ -12,7 +12,7 @@
  * took minutes to compile more. */
 #define AHEAD_CPU 8
 #define AHEAD_GPU 32
-#define STATE_UNIT 64u /* floats: so records begin where a binding may */
+#define STATE_MULTIPLE 64u /* floats: so records begin where a binding may */
 
 /* Rows of all tiles of a pass, for each of heads_of key heads and batch elements. */
 static uint64_t tile_rows(const struct attention_choice *c, const struct attention_cuts *cuts)
@@ -142,7 +142,7 @@ static uint64_t count_chain(const struct attention *a, const struct head_slice *
     const struct attention_choice *c = &a->choice;
     uint64_t rows = heads_of(a, all) * c->n_chunk * attention_tiles(a, all) * c->tile;
     uint64_t floats = rows * attention_state_pitch(c);
-    return (floats + STATE_UNIT - 1) / STATE_UNIT * STATE_UNIT;
+    return (floats + STATE_MULTIPLE - 1) / STATE_MULTIPLE * STATE_MULTIPLE;
 }
 
 uint64_t attention_count_state(const struct attention *a, const struct head_slice *all)

@@ -26,24 +26,24 @@ static struct vka_tensor *slice_of_row(const struct vka_tensor *t, uint32_t firs
     return sliced;
 }
 
-void attention_slice_options(const struct vka_attention_options *o, const struct slice *slice,
+void attention_slice_options(const struct vka_attention_options *options, const struct slice *slice,
                              uint32_t group, struct sliced_options *sliced)
 {
     struct vka_attention_options *to = &sliced->options;
     uint32_t batch = slice->first[0], n_batch = slice->size[0];
     uint32_t head = slice->first[1] * group, n_head = slice->size[1] * group;
-    *to = *o;
-    to->mask = slice_of(o->mask, slice, group, &sliced->mask);
-    to->scores = slice_of(o->scores, slice, group, &sliced->scores);
-    if (o->log_sum_exp) {
-        sliced->log_sum_exp = tensor_slice_along(o->log_sum_exp, 0, batch, n_batch);
+    *to = *options;
+    to->mask = slice_of(options->mask, slice, group, &sliced->mask);
+    to->scores = slice_of(options->scores, slice, group, &sliced->scores);
+    if (options->log_sum_exp) {
+        sliced->log_sum_exp = tensor_slice_along(options->log_sum_exp, 0, batch, n_batch);
         sliced->log_sum_exp = tensor_slice_along(&sliced->log_sum_exp, 1, head, n_head);
         to->log_sum_exp = &sliced->log_sum_exp;
     }
-    to->kv_length = slice_of_row(o->kv_length, batch, n_batch, &sliced->kv_length);
-    to->query_offset = slice_of_row(o->query_offset, batch, n_batch, &sliced->query_offset);
-    to->sink = slice_of_row(o->sink, head, n_head, &sliced->sink);
-    to->alibi = slice_of_row(o->alibi, head, n_head, &sliced->alibi);
+    to->kv_length = slice_of_row(options->kv_length, batch, n_batch, &sliced->kv_length);
+    to->query_offset = slice_of_row(options->query_offset, batch, n_batch, &sliced->query_offset);
+    to->sink = slice_of_row(options->sink, head, n_head, &sliced->sink);
+    to->alibi = slice_of_row(options->alibi, head, n_head, &sliced->alibi);
     to->dropout_batch += batch;
     to->dropout_head += head;
 }

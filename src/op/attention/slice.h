@@ -13,7 +13,7 @@ struct sliced_options {
 };
 
 /* group: query heads of a key head. */
-void attention_slice_options(const struct vka_attention_options *o, const struct slice *slice,
+void attention_slice_options(const struct vka_attention_options *options, const struct slice *slice,
                              uint32_t group, struct sliced_options *sliced);
 
 /* Whether every intermediate result of a slice fits an allocation. True also where the operation

@@ -62,7 +62,7 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
                        struct pass *pass)
 {
     const struct attention *a = job->a;
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     const struct head_slice s = head_slice_of(job->slice, slice);
     struct vka_tensor scores = tensor_slice(job->scores, slice);
     enum kernel kernel = job->choice.kernel;
@@ -73,16 +73,16 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
     pass->key.spec[SOFTMAX_LANES] = lanes;
     pass->key.spec[SOFTMAX_STAGE] = stage;
     pass->key.spec[SOFTMAX_SPLIT] = splits ? TUNE_CHAIN : 0;
-    pass->key.spec[SOFTMAX_EXACT] = o->exact_softmax;
+    pass->key.spec[SOFTMAX_EXACT] = options->exact_softmax;
     struct softmax_params p = {
         .z_first = s.batch * a->n_head + s.head,
         .q_first = s.query,
         .n_head = a->n_head,
         .n_row = s.n_query,
         .pitch = (uint32_t)scores.shape.stride[2],
-        ATTENTION_DRAW(o),
+        ATTENTION_DRAW(options),
     };
-    if (o->log_sum_exp) { /* behind the keys of each row */
+    if (options->log_sum_exp) { /* behind the keys of each row */
         scores.shape.size[3] = p.pitch;
         pass->key.spec[SOFTMAX_LOG_SUM] = 1;
     }
@@ -90,8 +90,8 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
         plan_bind(plan, pass, slot, &scores, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 0, &scores, true, &p.slice_offset);
     attention_bind_mask(plan, a, &s, pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
-    if (o->scores)
-        bind_scores(plan, o->scores, &s, pass, &p);
+    if (options->scores)
+        bind_scores(plan, options->scores, &s, pass, &p);
     if (splits)
         plan_bind(plan, pass, 7, splits, stage == SOFTMAX_WEIGH, NULL);
     pass_set_push(pass, &p, sizeof p);
@@ -171,7 +171,7 @@ enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attent
                          job.choice.lanes * TUNE_CHAIN, a->n_kv);
     const struct cut cut = {
         .job = &job,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = job.choice.kernel,
         .whole = work_of(&job, scores->shape.size),
@@ -308,7 +308,7 @@ enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct atten
     const struct job job = {a, with_context, &largest, &workspace};
     struct cut cut = {
         .job = &job,
-        .unit = {1, a->n_head / a->n_kv_head, TILE, CUT_NEVER},
+        .multiple = {1, a->n_head / a->n_kv_head, TILE, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .judge = judge,
         .add = measure_slice,

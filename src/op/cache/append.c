@@ -123,17 +123,17 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
 }
 
 /* Units of a row of keys and of queries, or of values: two features each. */
-static uint32_t units_of(uint32_t n_feature, uint32_t dim)
+static uint32_t items_of(uint32_t n_feature, uint32_t dim)
 {
     return dim / 2 + (n_feature - dim) / 2 + (n_feature - dim) % 2;
 }
 
-/* The most units of a row, and lanes that do not idle for want of them. */
+/* The most items of a row, and lanes that do not idle for want of them. */
 static uint32_t widest_of(const struct append *a)
 {
     const struct vka_cache_info *i = &a->use->cache->info;
-    const uint32_t key = a->k ? units_of(i->head_dim, a->rope ? a->rope->dim : 0) : 0;
-    const uint32_t value = a->v ? units_of(i->value_dim, 0) : 0;
+    const uint32_t key = a->k ? items_of(i->head_dim, a->rope ? a->rope->dim : 0) : 0;
+    const uint32_t value = a->v ? items_of(i->value_dim, 0) : 0;
     return key > value ? key : value;
 }
 
@@ -179,7 +179,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
     const struct vka_cache_info *i = &cache->info;
     const uint32_t *size = slice->size, dim = a->rope ? a->rope->dim : 0;
     const uint32_t run = run_of(size[2]), lanes = lanes_of(a);
-    const uint64_t units = (uint64_t)divide_up(size[2], run) * widest_of(a);
+    const uint64_t items = (uint64_t)divide_up(size[2], run) * widest_of(a);
     *p = (struct append_params){
         .n_row = size[2],
         .run = run,
@@ -203,8 +203,8 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
     pass->key.spec[APPEND_LANES] = lanes;
     pass->key.spec[APPEND_KIND] = a->k && a->v ? APPEND_KINDS : a->k ? APPEND_KEY : APPEND_VALUE;
     bind_all(plan, a, slice, pass, p);
-    /* the kernel counts units in 32 bits */
-    pass->groups[0] = units > UINT32_MAX - lanes ? UINT32_MAX : divide_up((uint32_t)units, lanes);
+    /* the kernel counts items in 32 bits */
+    pass->groups[0] = items > UINT32_MAX - lanes ? UINT32_MAX : divide_up((uint32_t)items, lanes);
     pass->groups[1] = p->n_key + p->n_value + (a->q ? size[1] * a->group : 0);
     pass->groups[2] = size[0];
     pass->work = work_of(a, size);
@@ -273,7 +273,7 @@ static enum vka_status add_passes(struct vka_plan *plan, const struct append *a,
         .make = make_pass,
         .add = add_pass,
     };
-    cache_least_slice(size, cut.unit);
+    cache_least_slice(size, cut.multiple);
     ENSURE(plan_settle_kernel(plan, KERNEL_cache_append));
     return plan_cut(plan, &cut, size);
 }

@@ -73,7 +73,7 @@ enum vka_status plan_hadamard(struct vka_plan *plan, const char *name, uint32_t 
     const struct hadamard job = {name, block, q_start, *from, *to};
     const struct cut cut = {
         .job = &job,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_hadamard,
         .whole = work_of(&job, from->shape.size),

@@ -131,11 +131,11 @@ static struct cache_params params_of(const struct vka_cache *cache, const struct
     };
 }
 
-/* A grid over `units` of each row of a slice of this size. */
-static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t units, enum vka_dtype from,
+/* A grid over `items` of each row of a slice of this size. */
+static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t items, enum vka_dtype from,
                      enum vka_dtype to)
 {
-    uint64_t count = (uint64_t)size[2] * units; /* the kernel counts them in 32 bits */
+    uint64_t count = (uint64_t)size[2] * items; /* the kernel counts them in 32 bits */
     pass->groups[0] = count > UINT32_MAX - LANES ? UINT32_MAX : divide_up((uint32_t)count, LANES);
     pass->groups[1] = size[1];
     pass->groups[2] = size[0];
@@ -174,13 +174,13 @@ static uint32_t least_length(uint64_t inner)
     return inner < LEAST ? LEAST / (uint32_t)inner : 1;
 }
 
-void cache_least_slice(const uint32_t size[4], uint32_t unit[4])
+void cache_least_slice(const uint32_t size[4], uint32_t multiple[4])
 {
     uint64_t head = (uint64_t)size[2] * size[3];
-    unit[0] = least_length(size[1] * head);
-    unit[1] = least_length(head);
-    unit[2] = least_length(size[3]);
-    unit[3] = CUT_NEVER;
+    multiple[0] = least_length(size[1] * head);
+    multiple[1] = least_length(head);
+    multiple[2] = least_length(size[3]);
+    multiple[3] = CUT_NEVER;
 }
 
 /* Copies a slice of `plain` in each pass that `make` makes of the job. */
@@ -195,7 +195,7 @@ static enum vka_status add_passes(struct vka_plan *plan, enum kernel kernel, con
         .probe = plan_probe_moves,
         .make = make,
     };
-    cache_least_slice(plain->shape.size, cut.unit);
+    cache_least_slice(plain->shape.size, cut.multiple);
     ENSURE(plan_settle_kernel(plan, kernel));
     return plan_cut(plan, &cut, plain->shape.size);
 }

@@ -20,7 +20,7 @@ struct vka_tensor cached_slice(const struct vka_cache *cache, bool packed,
                                const struct vka_tensor *rows, const struct slice *slice);
 
 /* Lengths of each axis down to which passes over rows of this size are cut for the budget. */
-void cache_least_slice(const uint32_t size[4], uint32_t unit[4]);
+void cache_least_slice(const uint32_t size[4], uint32_t multiple[4]);
 
 /* Copies keys or values of a paged cache to dense scratch [batch][n_kv_head][capacity][dim]. */
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,

@@ -124,7 +124,7 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
     cut->make(plan, cut->job, slice, &pass);
     if (plan_pass_has_room(plan, &pass) && count <= MOST_ELEMENTS)
         return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                            : cut_first_axis(slice, cut->unit);
+                                                            : cut_first_axis(slice, cut->multiple);
     for (int i = 0; i < AXES_TENSORS * 4; i++) {
         if (!job->tensors[i / 4] || slice->size[i % 4] <= cut->least[i % 4])
             continue;
@@ -141,9 +141,9 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
     return axis;
 }
 
-void axes_set_grid(struct pass *pass, double units)
+void axes_set_grid(struct pass *pass, double items)
 {
-    uint64_t groups = (uint64_t)(units / (UNIT_LANES * UNIT_RUN)) + 1;
+    uint64_t groups = (uint64_t)(items / (UNIT_LANES * UNIT_RUN)) + 1;
     pass->groups[0] = (uint32_t)least(groups, UNIT_GRID);
     pass->groups[1] = saturate(groups / UNIT_GRID + (groups % UNIT_GRID != 0));
     pass->groups[2] = 1;

@@ -46,8 +46,8 @@ struct axes_job {
  * furthest, the grid the longest one. */
 int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice);
 
-/* Sets the grid of a kernel that counts units, see UNIT_LANES. */
-void axes_set_grid(struct pass *pass, double units);
+/* Sets the grid of a kernel that counts items, see UNIT_LANES. */
+void axes_set_grid(struct pass *pass, double items);
 
 /* Strides, without the offset, which plan_bind gives. */
 struct strided_params axes_strides(const struct shape *shape);

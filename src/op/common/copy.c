@@ -84,7 +84,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, &copy, &pass);
     if (plan_pass_has_room(plan, &pass))
         return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS
-                                                        : cut_first_axis(slice, cut->unit);
+                                                        : cut_first_axis(slice, cut->multiple);
     if (copy.tile && slice->size[2] <= copy.tile)
         return CUT_FITS;
     for (int i = 0; i < 8; i++) {
@@ -147,7 +147,7 @@ static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy, c
     uint32_t tile = copy->tile ? copy->tile : 1;
     const struct cut cut = {
         .job = copy,
-        .unit = {1, 1, copy->tile ? tile : COPY_RUN, COPY_LANES},
+        .multiple = {1, 1, copy->tile ? tile : COPY_RUN, COPY_LANES},
         .least = {1, 1, tile, 1},
         .kernel = KERNEL_copy,
         .whole = work_of(copy->from.shape.size),

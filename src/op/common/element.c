@@ -62,7 +62,7 @@ enum vka_status plan_map(struct vka_plan *plan, struct map *map)
     axes_merge(shapes, map->b.storage ? 3 : 2, 0, 4);
     const struct cut cut = {
         .job = map,
-        .unit = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_map,
         .whole = work_of(map, map->y.shape.size),

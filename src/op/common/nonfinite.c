@@ -145,7 +145,7 @@ enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
         return VKA_OK;
     struct counting counting = {name, tensor_rank4(tensor), NULL, &total};
     const struct cut cut = {.job = &counting,
-                            .unit = {1, 1, 1, 1},
+                            .multiple = {1, 1, 1, 1},
                             .least = {1, 1, 1, 1},
                             .judge = judge,
                             .add = add_slice};

@@ -17,10 +17,10 @@ static enum vka_status copy_maps(struct vka_plan *plan, const struct weights *w,
                                  const struct linear_map *maps, const struct vka_tensor *packed)
 {
     for (uint32_t p = 0; p < w->n_map; p++) {
-        const uint32_t unit = w->b_tile ? w->b_tile : 1;
+        const uint32_t tile = w->b_tile ? w->b_tile : 1;
         const struct vka_tensor from = tensor_rank4(maps[p].weight);
         const struct vka_tensor view =
-            tensor_slice_along(packed, 0, w->first[p] / unit, divide_up(w->out[p], unit));
+            tensor_slice_along(packed, 0, w->first[p] / tile, divide_up(w->out[p], tile));
         const struct vka_tensor to = tensor_rank4(&view);
         ENSURE(w->b_tile ? plan_copy_to_tiles(plan, "pack weight", &from, &to, w->b_tile)
                          : plan_copy(plan, "pack weight", &from, &to));

@@ -148,11 +148,11 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_layer_op *op)
 {
     enum { IN = 5 + OPTION_INPUTS + 2 * PROJECTION_COUNT };
-    const struct vka_attention_options *o = &op->attention;
+    const struct vka_attention_options *options = &op->attention;
     const struct layer_inputs in = layer_inputs_of(op);
     const struct vka_tensor *all[IN + 2] = {in.x[QUERY], in.x[KEY], in.x[VALUE], op->n_append,
                                             op->q_start};
-    attention_option_inputs(o, all + 5);
+    attention_option_inputs(options, all + 5);
     for (int i = 0; i < PROJECTION_COUNT; i++) {
         const struct vka_tensor *weight = &op->layer->weights[i], *bias = &op->layer->biases[i];
         all[5 + OPTION_INPUTS + 2 * i] = weight->storage ? weight : NULL;
@@ -160,12 +160,13 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
     }
     ENSURE(check_no_overlap(plan->device, caller, "output", op->output, all, IN));
     all[IN] = op->output;
-    if (o->scores)
-        ENSURE(check_no_overlap(plan->device, caller, "scores", o->scores, all, COUNTOF(all)));
-    all[IN + 1] = o->scores;
-    return o->log_sum_exp ? check_no_overlap(plan->device, caller, "log_sum_exp", o->log_sum_exp,
-                                             all, COUNTOF(all))
-                          : VKA_OK;
+    if (options->scores)
+        ENSURE(
+            check_no_overlap(plan->device, caller, "scores", options->scores, all, COUNTOF(all)));
+    all[IN + 1] = options->scores;
+    return options->log_sum_exp ? check_no_overlap(plan->device, caller, "log_sum_exp",
+                                                   options->log_sum_exp, all, COUNTOF(all))
+                                : VKA_OK;
 }
 
 enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
@@ -282,7 +283,7 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct job *job)
     const struct attention *a = job->a;
     const struct cut cut = {
         .job = job,
-        .unit = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
+        .multiple = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .least = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .judge = judge,
         .add = add_slice,

@@ -174,12 +174,12 @@ enum vka_status weights_lay_out(struct vka_device *device, const struct linear_m
     uint64_t out = 0;
     *w = (struct weights){.n_map = n_map};
     if (!dtype_is_block(stored))
-        ENSURE(device_settle(device, choose_packed, &w->b_tile)); /* a tile is for one kernel */
-    uint32_t unit = w->b_tile ? w->b_tile : n_map > 1 ? 4 : 1;    /* maps start at whole vec4 */
+        ENSURE(device_settle(device, choose_packed, &w->b_tile));  /* a tile is for one kernel */
+    uint32_t multiple = w->b_tile ? w->b_tile : n_map > 1 ? 4 : 1; /* maps start at whole vec4 */
     for (uint32_t p = 0; p < n_map; p++) {
         w->first[p] = (uint32_t)out;
         w->out[p] = maps[p].out;
-        out += (maps[p].out + (uint64_t)unit - 1) / unit * unit;
+        out += (maps[p].out + (uint64_t)multiple - 1) / multiple * multiple;
         ENSURE_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
     }
     w->rows = (uint32_t)out;
@@ -218,9 +218,9 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
                               uint32_t first, uint32_t last, const struct vka_tensor *input,
                               bool integers, const struct vka_tensor *output)
 {
-    uint32_t width = weights_width(w, first, last), unit = w->b_tile ? w->b_tile : 1;
+    uint32_t width = weights_width(w, first, last), tile = w->b_tile ? w->b_tile : 1;
     struct vka_tensor weight =
-        tensor_slice_along(&w->weight, 0, w->first[first] / unit, divide_up(width, unit));
+        tensor_slice_along(&w->weight, 0, w->first[first] / tile, divide_up(width, tile));
     struct vka_tensor bias = w->bias;
     if (bias.storage)
         bias = tensor_slice_along(&w->bias, 0, w->first[first], width);

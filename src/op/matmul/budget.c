@@ -54,8 +54,8 @@ static enum vka_status make_b(struct vka_plan *plan, const struct matmul_op *op,
     enum vka_status status = VKA_OK;
     bool quantised = dtype_is_quantised(op->b.dtype);
     bool along_n = op->b.shape.stride[2] == 1 && op->b.shape.size[2] > 1 && !quantised;
-    uint32_t rows = along_n ? k : n, unit = quantised ? MOST_BLOCK_VALUES : 8;
-    uint32_t columns = divide_up(along_n ? n : k, unit) * unit;
+    uint32_t rows = along_n ? k : n, multiple = quantised ? MOST_BLOCK_VALUES : 8;
+    uint32_t columns = divide_up(along_n ? n : k, multiple) * multiple;
     if (op->b_tile)
         return plan_scratch(plan, op->b.dtype,
                             (const uint32_t[]){1, 1, divide_up(n, op->b_tile), k * op->b_tile}, b);
@@ -74,12 +74,13 @@ enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_
     const struct matmul_job *probe = problem;
     const struct matmul_choice *choice = probe->choice;
     struct matmul_op op = *probe->op;
-    uint32_t k = op.a.shape.size[3], unit = op.integers ? ACTIVATION_VALUES : 8;
+    uint32_t k = op.a.shape.size[3], multiple = op.integers ? ACTIVATION_VALUES : 8;
     struct vka_tensor bias;
     n = calibrate_groups(plan, 4ull * choice->rows * choice->columns, n);
     k = k < PROBE_DEPTH ? k : PROBE_DEPTH;
     TRY(plan_scratch(plan, op.a.dtype,
-                     (const uint32_t[]){1, 1, choice->rows, divide_up(k, unit) * unit}, &op.a));
+                     (const uint32_t[]){1, 1, choice->rows, divide_up(k, multiple) * multiple},
+                     &op.a));
     TRY(make_b(plan, probe->op, choice->columns, k, &op.b));
     TRY(plan_scratch(plan, op.c.dtype, (const uint32_t[]){n, 1, choice->rows, choice->columns},
                      &op.c));

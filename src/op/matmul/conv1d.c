@@ -184,7 +184,7 @@ static enum vka_status add_conv1d(struct vka_plan *plan, const void *given)
     c.weight.shape.stride[1] = c.in == 1 ? w->stride[1] : w->stride[2];
     const struct cut cut = {
         .job = &c,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .judge = judge,
         .add = add_slice,

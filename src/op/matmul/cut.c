@@ -91,13 +91,13 @@ static struct matmul_op op_slice(const struct matmul_op *op, const struct slice 
                                  struct columns *columns)
 {
     struct matmul_op sliced = *op;
-    uint32_t unit = op->b_tile ? op->b_tile : 1;
+    uint32_t tile = op->b_tile ? op->b_tile : 1;
     const uint32_t *first = c->first, *size = c->size;
     const struct slice a = {{first[0], first[1], first[2], 0},
                             {size[0], size[1], size[2], op->a.shape.size[3]}};
     const struct slice b = {
-        {first[0], first[1] / op->group, first[3] / unit, 0},
-        {size[0], divide_up(size[1], op->group), divide_up(size[3], unit), op->b.shape.size[3]}};
+        {first[0], first[1] / op->group, first[3] / tile, 0},
+        {size[0], divide_up(size[1], op->group), divide_up(size[3], tile), op->b.shape.size[3]}};
     sliced.a = tensor_slice(&op->a, &a);
     sliced.b = tensor_slice(&op->b, &b);
     sliced.c = tensor_slice(&op->c, c);
@@ -117,9 +117,9 @@ static struct matmul_op op_slice(const struct matmul_op *op, const struct slice 
 struct matmul_op matmul_slice_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
 {
     struct matmul_op sliced = *op;
-    uint32_t unit = op->b_tile ? op->b_tile : 1;
+    uint32_t tile = op->b_tile ? op->b_tile : 1;
     sliced.a = tensor_slice_along(&op->a, 3, first, count);
-    sliced.b = tensor_slice_along(&op->b, 3, first * unit, count * unit);
+    sliced.b = tensor_slice_along(&op->b, 3, first * tile, count * tile);
     return sliced;
 }
 
@@ -142,8 +142,8 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
 {
     enum vka_status status = VKA_OK;
     uint32_t k = op->a.shape.size[3],
-             unit = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op, job->choice);
-    uint32_t half = divide_up(k / 2, unit) * unit;
+             multiple = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op, job->choice);
+    uint32_t half = divide_up(k / 2, multiple) * multiple;
     struct matmul_op first = matmul_slice_of_k(op, 0, half),
                      rest = matmul_slice_of_k(op, half, k - half);
     struct vka_tensor scratch;
@@ -187,7 +187,7 @@ enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
     const struct matmul_job job = {op, choice, way};
     const struct cut cut = {
         .job = &job,
-        .unit = {1, op->group, choice->rows, choice->columns},
+        .multiple = {1, op->group, choice->rows, choice->columns},
         .least = {1, op->group, 1, least_columns(op, choice)},
         .probe = way->probe,
         .kernel = choice->kernel,

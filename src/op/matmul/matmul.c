@@ -101,7 +101,7 @@ static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
 {
     const struct cut cut = {
         .job = s,
-        .unit = {1, 1, 1, SUM_LANES},
+        .multiple = {1, 1, 1, SUM_LANES},
         .least = {1, 1, 1, SUM_LANES},
         .kernel = KERNEL_sum_splits,
         .whole = sum_work(s->n_split, s->c.shape.size),

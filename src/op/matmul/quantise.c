@@ -68,7 +68,7 @@ enum vka_status matmul_quantise_a(struct vka_plan *plan, struct matmul_op *op)
     job.to.shape.size[3] = size[3];
     const struct cut cut = {
         .job = &job,
-        .unit = {1, 1, 1, QUANTISE_LANES * QUANTISE_PART},
+        .multiple = {1, 1, 1, QUANTISE_LANES * QUANTISE_PART},
         .least = {1, 1, 1, ACTIVATION_VALUES},
         .kernel = KERNEL_quantise,
         .whole = work_of(size),

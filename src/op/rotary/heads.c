@@ -120,7 +120,7 @@ enum vka_status plan_rotary(struct vka_plan *plan, const char *name, const struc
     ENSURE(plan_scratch(plan, dtype, tensor->shape.size, &rotation.to));
     const struct cut cut = {
         .job = &rotation,
-        .unit = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */
+        .multiple = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_rope,
         .whole = work_of(size),

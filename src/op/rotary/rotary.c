@@ -199,7 +199,7 @@ static enum vka_status add_rotary(struct vka_plan *plan, const char *caller,
     }
     const struct cut cut = {
         .job = &rotary,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_rotary,
         .whole = work_of(rotary.x.shape.size),

@@ -61,7 +61,7 @@ enum vka_status plan_argmax(struct vka_plan *plan, const struct vka_tensor *inpu
     argmax.axes = (struct axes_job){{&argmax.x, &argmax.y}};
     const struct cut cut = {
         .job = &argmax,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_argmax,
         .whole = work_of(&argmax, (double)shape_count(&argmax.x.shape) / input->shape.size[3]),

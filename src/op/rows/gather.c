@@ -126,7 +126,7 @@ static enum vka_status add_gather(struct vka_plan *plan, const void *given)
     gather.axes = (struct axes_job){{&gather.y, &gather.ids}};
     const struct cut cut = {
         .job = &gather,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_gather,
         .whole = work_of(gather.y.shape.size),

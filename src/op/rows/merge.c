@@ -104,7 +104,7 @@ static enum vka_status add_step(struct vka_plan *plan, struct merge *m)
         m->axes.tensors[i] = all[i];
     const struct cut cut = {
         .job = m,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_merge_parts,
         .whole = work_of(m->y.shape.size),

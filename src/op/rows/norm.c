@@ -284,7 +284,7 @@ static enum vka_status add_norm(struct vka_plan *plan, const void *given)
         .judge = axes_judge,
     };
     for (uint32_t i = 0; i < 4; i++)
-        cut.unit[i] = cut.least[i] = i < (norm.groups > 1 ? 2 : 4 - norm.inner) ? 1 : CUT_NEVER;
+        cut.multiple[i] = cut.least[i] = i < (norm.groups > 1 ? 2 : 4 - norm.inner) ? 1 : CUT_NEVER;
     ENSURE(plan_cut(plan, &cut, norm.x.shape.size));
     ENSURE(plan_count_nonfinite(plan, "sum", op->sum));
     return plan_count_nonfinite(plan, "output", op->output);

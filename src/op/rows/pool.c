@@ -104,7 +104,7 @@ static enum vka_status add_pool(struct vka_plan *plan, const void *given)
     pool.axes = (struct axes_job){{&pool.x, &pool.y}};
     const struct cut cut = {
         .job = &pool,
-        .unit = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
         .least = {1, 1, CUT_NEVER, 1},
         .kernel = KERNEL_pool,
         .whole = work_of(pool.x.shape.size),

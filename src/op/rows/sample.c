@@ -134,7 +134,7 @@ static enum vka_status add_rows(struct vka_plan *plan, struct sample *sample)
 {
     const struct cut cut = {
         .job = sample,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_sample,
         .whole = work_of(sample, sample->x.shape.size[2]),

@@ -114,7 +114,7 @@ static enum vka_status add_scatter(struct vka_plan *plan, const void *given)
     scatter.axes = (struct axes_job){{&scatter.x}};
     struct cut cut = {
         .job = &scatter,
-        .unit = {1, 1, 1, 1},
+        .multiple = {1, 1, 1, 1},
         .least = {1, 1, 1, 1},
         .kernel = KERNEL_scatter,
         .whole = work_of(scatter.x.shape.size),
@@ -122,7 +122,7 @@ static enum vka_status add_scatter(struct vka_plan *plan, const void *given)
         .make = make_pass,
         .judge = axes_judge,
     };
-    cut.unit[3] = UNIT_LANES * UNIT_RUN;
+    cut.multiple[3] = UNIT_LANES * UNIT_RUN;
     ENSURE(plan_settle_kernel(plan, KERNEL_scatter));
     ENSURE(plan_cut(plan, &cut, scatter.x.shape.size));
     return plan_count_nonfinite(plan, "output", op->output);

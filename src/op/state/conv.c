@@ -29,7 +29,7 @@ static uint32_t tile_rows(const struct conv *c)
 }
 
 /* Units of a pass: pairs of channels, of each residue of a tile. */
-static double count_units(const struct conv *c, const uint32_t size[4])
+static double count_items(const struct conv *c, const uint32_t size[4])
 {
     const double tiles = c->rows.q_start ? (double)(size[2] / tile_rows(c)) + c->rows.n_sequence
                                          : (double)divide_up(size[2], tile_rows(c)) * size[0];
@@ -40,7 +40,7 @@ static struct work work_of(const struct conv *c, const uint32_t size[4])
 {
     const double each = 2 * CONV_RUN * (3 * WORK_MOVE + 2.0 * c->width);
     const double search = c->rows.q_start ? 33 : 0; /* for the sequence of a tile */
-    return (struct work){count_units(c, size) * each, each * UNIT_LANES * UNIT_RUN,
+    return (struct work){count_items(c, size) * each, each * UNIT_LANES * UNIT_RUN,
                          UNIT_RUN * (1 + search + CONV_RUN)};
 }
 
@@ -141,7 +141,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[CONV_X_PAIRS] = axes_are_pairs(&x, p.x_offset);
     pass->key.spec[CONV_Y_PAIRS] = axes_are_pairs(&y, p.y_offset);
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, count_units(c, size));
+    axes_set_grid(pass, count_items(c, size));
     pass->work = work_of(c, size);
     snprintf(pass->detail, sizeof pass->detail, "%u rows of %u channels, %u wide, %s->%s", size[2],
              size[3], c->width, vka_dtype_name(x.dtype), vka_dtype_name(y.dtype));
@@ -260,7 +260,7 @@ static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
     const bool ragged = c->rows.q_start;
     const struct cut cut = {
         .job = c,
-        .unit = {1, 1, ragged ? CUT_NEVER : tile_rows(c), 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, ragged ? CUT_NEVER : tile_rows(c), 2 * UNIT_LANES * UNIT_RUN},
         .least = {1, 1, ragged ? CUT_NEVER : 1, 1},
         .kernel = KERNEL_causal_conv,
         .whole = work_of(c, c->x.shape.size),
@@ -276,7 +276,7 @@ static enum vka_status add_state(struct vka_plan *plan, struct conv *c)
 {
     const struct cut cut = {
         .job = c,
-        .unit = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
         .least = {1, 1, CUT_NEVER, 1},
         .kernel = KERNEL_causal_conv,
         .whole = work_of_keep(c, c->x.shape.size),

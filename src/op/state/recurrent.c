@@ -214,7 +214,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     if (pass.work.loops > budget_max_loops(&plan->caps) && long_span)
         return AXIS_TOKEN;
     return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                        : cut_first_axis(slice, cut->unit);
+                                                        : cut_first_axis(slice, cut->multiple);
 }
 
 /* Takes memory for the state between passes where tokens are cut and the caller has none. */
@@ -247,7 +247,7 @@ enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct
                          linear->head_dim);
     const struct cut cut = {
         .job = &r,
-        .unit = {1, 1, SPAN, 1},
+        .multiple = {1, 1, SPAN, 1},
         .least = {1, 1, 1, 1},
         .kernel = KERNEL_linear_recurrent,
         .whole = work_of(&r, size),

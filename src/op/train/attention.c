@@ -74,15 +74,17 @@ static enum vka_status check_option(struct vka_device *device, const char *funct
 }
 
 enum vka_status attention_check_option_gradients(struct vka_device *device, const char *function,
-                                                 const struct vka_attention_options *o,
+                                                 const struct vka_attention_options *options,
                                                  const struct vka_attention_backward_op *op)
 {
-    ENSURE(check_option(device, function, "sink_gradient", &op->sink_gradient, "sink", o->sink));
-    ENSURE(check_option(device, function, "mask_gradient", &op->mask_gradient, "mask", o->mask));
+    ENSURE(
+        check_option(device, function, "sink_gradient", &op->sink_gradient, "sink", options->sink));
+    ENSURE(
+        check_option(device, function, "mask_gradient", &op->mask_gradient, "mask", options->mask));
     ENSURE(check_option(device, function, "q_norm_gradient", &op->q_norm_gradient, "q_norm",
-                        o->q_norm));
+                        options->q_norm));
     return check_option(device, function, "k_norm_gradient", &op->k_norm_gradient, "k_norm",
-                        o->k_norm);
+                        options->k_norm);
 }
 
 static enum vka_status check_gradients(struct vka_device *device,
@@ -90,7 +92,7 @@ static enum vka_status check_gradients(struct vka_device *device,
 {
     struct log *log = &device->log;
     const struct vka_attention_op *f = op->forward;
-    const struct vka_attention_options *o = &f->options;
+    const struct vka_attention_options *options = &f->options;
     const struct vka_tensor *inputs[5 + OPTION_INPUTS] = {f->q, f->k, f->v, f->output,
                                                           op->output_gradient};
     struct vka_tensor const *all[6 + OPTION_INPUTS];
@@ -107,11 +109,11 @@ static enum vka_status check_gradients(struct vka_device *device,
     for (size_t i = 0; i < 3; i++)
         ENSURE(
             train_check_gradient(device, caller, list[i].name, list[i].gradient, &like[i]->shape));
-    ENSURE(attention_check_option_gradients(device, caller, o, op));
-    attention_option_inputs(o, inputs + 5);
+    ENSURE(attention_check_option_gradients(device, caller, options, op));
+    attention_option_inputs(options, inputs + 5);
     for (size_t i = 0; i < COUNTOF(inputs); i++)
         all[i] = inputs[i];
-    all[COUNTOF(inputs)] = o->log_sum_exp;
+    all[COUNTOF(inputs)] = options->log_sum_exp;
     return train_check_apart(device, caller, written, GRADIENTS, all, COUNTOF(all));
 }
 
@@ -152,9 +154,9 @@ static enum vka_status make_sum(struct vka_plan *plan, const struct attention_ba
     return VKA_OK;
 }
 
-static bool is_turned(const struct vka_attention_options *o, const struct vka_tensor *norm)
+static bool is_turned(const struct vka_attention_options *options, const struct vka_tensor *norm)
 {
-    return o->rope.dim || norm;
+    return options->rope.dim || norm;
 }
 
 /* The mask's gradient is a sum of many in float32. */
@@ -174,15 +176,15 @@ static enum vka_status make_mask(struct vka_plan *plan, struct attention_backwar
 static enum vka_status make_sums(struct vka_plan *plan, struct attention_backward *b)
 {
     const struct vka_attention_backward_op *op = b->op;
-    const struct vka_attention_options *o = b->a.options;
+    const struct vka_attention_options *options = b->a.options;
     const struct attention *a = &b->a;
     const bool once = b->fused || (b->group == 1 && b->n_slice_q == a->n_q);
     if (op->q_gradient.tensor || op->q_norm_gradient.tensor)
-        ENSURE(
-            make_sum(plan, b, &op->q_gradient, op->forward->q, !is_turned(o, o->q_norm), &b->dq));
+        ENSURE(make_sum(plan, b, &op->q_gradient, op->forward->q,
+                        !is_turned(options, options->q_norm), &b->dq));
     if (op->k_gradient.tensor || op->k_norm_gradient.tensor)
-        ENSURE(make_sum(plan, b, &op->k_gradient, op->forward->k, once && !is_turned(o, o->k_norm),
-                        &b->dk));
+        ENSURE(make_sum(plan, b, &op->k_gradient, op->forward->k,
+                        once && !is_turned(options, options->k_norm), &b->dk));
     if (op->v_gradient.tensor)
         ENSURE(make_sum(plan, b, &op->v_gradient, op->forward->v, once, &b->dv));
     if (op->sink_gradient.tensor)
@@ -277,12 +279,12 @@ static enum vka_status finish_sinks(struct vka_plan *plan, const struct attentio
 static enum vka_status finish(struct vka_plan *plan, const struct attention_backward *b)
 {
     const struct vka_attention_backward_op *op = b->op;
-    const struct vka_attention_options *o = b->a.options;
+    const struct vka_attention_options *options = b->a.options;
     const struct vka_attention_op *f = op->forward;
     const struct side sides[] = {
-        {"q gradient", f->q, o->q_norm, o->query_offset, &b->dq, &op->q_gradient,
+        {"q gradient", f->q, options->q_norm, options->query_offset, &b->dq, &op->q_gradient,
          &op->q_norm_gradient},
-        {"k gradient", f->k, o->k_norm, NULL, &b->dk, &op->k_gradient, &op->k_norm_gradient},
+        {"k gradient", f->k, options->k_norm, NULL, &b->dk, &op->k_gradient, &op->k_norm_gradient},
     };
     for (size_t i = 0; i < COUNTOF(sides); i++)
         ENSURE(finish_side(plan, &b->a, &sides[i]));

@@ -14,7 +14,7 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
 
 /* Checks the gradients of options. `function` names the public call. */
 enum vka_status attention_check_option_gradients(struct vka_device *device, const char *function,
-                                                 const struct vka_attention_options *o,
+                                                 const struct vka_attention_options *options,
                                                  const struct vka_attention_backward_op *op);
 
 #endif

@@ -17,8 +17,9 @@ static enum vka_dtype type_of(const struct attention_backward *b)
 {
     const struct vka_tensor *gradients[] = {b->op->q_gradient.tensor, b->op->k_gradient.tensor,
                                             b->op->v_gradient.tensor};
-    const struct vka_attention_options *o = b->a.options;
-    const enum vka_dtype type = o->rope.dim || o->q_norm || o->k_norm ? VKA_F32 : b->a.q.dtype;
+    const struct vka_attention_options *options = b->a.options;
+    const enum vka_dtype type =
+        options->rope.dim || options->q_norm || options->k_norm ? VKA_F32 : b->a.q.dtype;
     bool same = (type == VKA_F16 || type == VKA_BF16) && b->a.k.dtype == type &&
                 b->a.v.dtype == type && b->dy.dtype == type;
     for (size_t i = 0; i < COUNTOF(gradients); i++)
@@ -162,7 +163,7 @@ static void bind(const struct vka_plan *plan, const struct stage *stage, const s
 
 static struct backward_operands operands_of(const struct attention_backward *b)
 {
-    const struct vka_attention_options *o = b->a.options;
+    const struct vka_attention_options *options = b->a.options;
     const uint32_t n = backward_vector(&b->choice);
     return (struct backward_operands){
         .q_type = b->a.q.dtype,
@@ -173,7 +174,8 @@ static struct backward_operands operands_of(const struct attention_backward *b)
                 (attention_rows_of(&b->a.k, n) ? BACKWARD_K_VEC : 0) |
                 (attention_rows_of(&b->a.v, n) ? BACKWARD_V_VEC : 0) |
                 (attention_rows_of(&b->dy, n) ? BACKWARD_DY_VEC : 0),
-        .general = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0,
+        .general =
+            options->mask || options->softcap != 0 || options->alibi || options->dropout != 0,
     };
 }
 
@@ -182,7 +184,7 @@ static struct attention_backward_params fill(const struct stage *stage, const st
                                              const struct slice *slice)
 {
     const struct attention_backward *b = stage->b;
-    const struct vka_attention_options *o = b->a.options;
+    const struct vka_attention_options *options = b->a.options;
     return (struct attention_backward_params){
         .n_q = b->a.n_q,
         .group = b->group,
@@ -197,7 +199,7 @@ static struct attention_backward_params fill(const struct stage *stage, const st
         .batch_first = s->batch,
         .head_first = s->head,
         .scale = b->a.scale,
-        ATTENTION_DRAW(o),
+        ATTENTION_DRAW(options),
     };
 }
 
@@ -240,7 +242,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     if (slice->size[3] > 1 && !plan_fits(plan, pass.key.kernel, &longest))
         return 3; /* fewer workgroups would be no faster */
     return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
-                                                        : cut_first_axis(slice, cut->unit);
+                                                        : cut_first_axis(slice, cut->multiple);
 }
 
 static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
@@ -321,7 +323,7 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct attention_b
         {0}, {a->batch, keys ? a->n_kv_head : a->n_head, keys ? a->n_kv : a->n_q, job.n_unit}};
     const struct cut cut = {
         .job = &job,
-        .unit = {1, 1, own, 1},
+        .multiple = {1, 1, own, 1},
         .least = {1, 1, own, 1},
         .kernel = b->choice.kernel,
         .whole = work_of(&job, &all),

@@ -12,12 +12,14 @@
 /* Scores of a head that a slice holds, and its most queries. */
 #define SLICE_SCORES (1u << 22)
 #define SLICE_QUERIES 1024u
-#define SLICE_UNIT 64u /* queries: a multiple of the tiles of matrix products */
+#define SLICE_MULTIPLE 64u /* queries: a multiple of the tiles of matrix products */
 
 uint32_t attention_slice_queries(uint32_t n_q, uint32_t n_kv)
 {
     uint32_t n = SLICE_SCORES / n_kv;
-    n = n > SLICE_QUERIES ? SLICE_QUERIES : n > SLICE_UNIT ? n / SLICE_UNIT * SLICE_UNIT : n;
+    n = n > SLICE_QUERIES    ? SLICE_QUERIES
+        : n > SLICE_MULTIPLE ? n / SLICE_MULTIPLE * SLICE_MULTIPLE
+                             : n;
     return n == 0 ? 1 : n < n_q ? n : n_q;
 }
 
@@ -231,7 +233,7 @@ enum vka_status attention_add_backward(struct vka_plan *plan, const struct atten
 {
     const struct cut cut = {
         .job = b,
-        .unit = {1, 1, CUT_NEVER, CUT_NEVER},
+        .multiple = {1, 1, CUT_NEVER, CUT_NEVER},
         .least = {1, 1, CUT_NEVER, CUT_NEVER},
         .judge = judge,
         .add = add_heads,

@@ -72,7 +72,7 @@ static enum vka_status add_ids(struct vka_plan *plan, struct rows *rows)
 {
     const struct cut cut = {
         .job = rows,
-        .unit = {1, 1, 1, ROWS_COLUMNS},
+        .multiple = {1, 1, 1, ROWS_COLUMNS},
         .least = {1, 1, 1, 1},
         .kernel = KERNEL_gather_backward,
         .whole = work_of(rows, rows->y.shape.size),

@@ -87,7 +87,7 @@ static enum vka_status add_rows(struct vka_plan *plan, struct loss *loss)
 {
     const struct cut cut = {
         .job = loss,
-        .unit = {1, 1, 1, CUT_NEVER},
+        .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_cross_entropy,
         .whole = work_of(loss, loss->x.shape.size),

@@ -136,7 +136,7 @@ static enum vka_status add_rows(struct vka_plan *plan, const struct vka_norm_bac
         .judge = axes_judge,
     };
     for (uint32_t i = 0; i < 4; i++)
-        cut.unit[i] = cut.least[i] = i < 4 - norm.inner ? 1 : CUT_NEVER;
+        cut.multiple[i] = cut.least[i] = i < 4 - norm.inner ? 1 : CUT_NEVER;
     return plan_cut(plan, &cut, norm.x.shape.size);
 }
 

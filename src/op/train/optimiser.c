@@ -118,7 +118,7 @@ static enum vka_status add_parameter(struct vka_plan *plan, struct step *step,
     axes_merge(shapes, 4, 0, 4);
     const struct cut cut = {
         .job = step,
-        .unit = {1, 1, 1, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, UNIT_LANES * UNIT_RUN},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_optimiser,
         .whole = work_of(step->w.shape.size),

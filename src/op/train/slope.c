@@ -65,7 +65,7 @@ enum vka_status plan_slope(struct vka_plan *plan, const struct slope *given)
     axes_merge(shapes, op.b.storage ? 4 : 3, 0, 4);
     const struct cut cut = {
         .job = &op,
-        .unit = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_map_backward,
         .whole = work_of(&op, op.y.shape.size),

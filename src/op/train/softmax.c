@@ -37,7 +37,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
 {
     const struct job *job = given;
     const struct attention *a = &job->b->a;
-    const struct vka_attention_options *o = a->options;
+    const struct vka_attention_options *options = a->options;
     const uint32_t group = job->b->group, *first = slice->first, *size = slice->size;
     const struct head_slice s = {
         .batch = job->r->batch + first[0],
@@ -62,7 +62,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         .q_first = s.query,
         .n_row = job->r->n_query,
         .key_first = first[3],
-        ATTENTION_DRAW(o),
+        ATTENTION_DRAW(options),
     };
     const bool sums = job->stage == SLOPES_SUM;
     pass->name = sums ? "softmax sums" : "softmax backward";
@@ -70,13 +70,14 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->key = (struct pipeline_key){.kernel = KERNEL_softmax_backward, .n_spec = SLOPES_SPECS};
     pass->key.spec[SLOPES_STAGE] = job->stage;
     pass->key.spec[SLOPES_LANES] = lanes_of(plan);
-    pass->key.spec[SLOPES_GENERAL] = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
+    pass->key.spec[SLOPES_GENERAL] =
+        options->mask || options->softcap != 0 || options->alibi || options->dropout != 0;
     for (uint32_t slot = 1; slot < 6; slot++)
         plan_bind(plan, pass, slot, &rows, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 0, &scores, !sums, &p.scores_offset);
     attention_bind_mask(plan, a, &s, pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
     plan_bind(plan, pass, 6, &slopes, !sums, &p.slopes_offset);
-    plan_bind(plan, pass, 7, &rows, sums || o->sink, &p.rows_offset);
+    plan_bind(plan, pass, 7, &rows, sums || options->sink, &p.rows_offset);
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = size[2];
     pass->groups[1] = saturate((uint64_t)size[0] * size[1]);
@@ -93,7 +94,7 @@ enum vka_status attention_add_slopes(struct vka_plan *plan, const struct attenti
     const struct job job = {b, r, s, stage};
     const struct cut cut = {
         .job = &job,
-        .unit = {1, 1, 1, SLOPES_KEYS},
+        .multiple = {1, 1, 1, SLOPES_KEYS},
         .least = {1, 1, 1, SLOPES_KEYS},
         .kernel = KERNEL_softmax_backward,
         .whole = work_of(&job, s->scores.shape.size),

@@ -129,7 +129,7 @@ static enum vka_status add_passes(struct vka_plan *plan, struct job *job)
     job->axes = (struct axes_job){{&job->y}};
     struct cut cut = {
         .job = job,
-        .unit = {1, 1, 1, 1},
+        .multiple = {1, 1, 1, 1},
         .least = {1, 1, 1, 1},
         .kernel = KERNEL_sum_axes,
         .whole = work_of(job, size),
@@ -138,7 +138,7 @@ static enum vka_status add_passes(struct vka_plan *plan, struct job *job)
         .judge = axes_judge,
     };
     if (job->inner < 4) /* the results of a workgroup */
-        cut.unit[3 - job->inner] = AXES_LANES / job->lanes;
+        cut.multiple[3 - job->inner] = AXES_LANES / job->lanes;
     return plan_cut(plan, &cut, size);
 }
 
