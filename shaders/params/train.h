@@ -199,10 +199,10 @@ struct softmax_backward_params {
 
 /* ---- attention_backward: gradients of attention, for GPUs ---------------------------------------
  * With e, Z, Y, m and g as in softmax_backward. A workgroup owns a tile of LANES_Y * ROWS rows and walks
- * the other side, 4 * LANES_X rows a step; those of a unit, BACKWARD_UNIT of the other side and of one
- * query head, are one chain of sums, and units are added in memory. BACKWARD_SUMS: owns queries, and
- * adds e and e m g to Z and Y of their rows, with the last unit also the sink's weight to Z.
- * BACKWARD_QUERIES: A is dq. BACKWARD_KEYS: owns keys, and its units are the parts of the queries of
+ * the other side, 4 * LANES_X rows a step; those of a span, BACKWARD_SPAN of the other side and of one
+ * query head, are one chain of sums, and spans are added in memory. BACKWARD_SUMS: owns queries, and
+ * adds e and e m g to Z and Y of their rows, with the last span also the sink's weight to Z.
+ * BACKWARD_QUERIES: A is dq. BACKWARD_KEYS: owns keys, and its spans are those of the queries of
  * each head of the group in turn; A is dk, B is dv. Tiles along x from own_first on; along y chunks
  * of features, A4 and B4 vec4 each, of query heads or (BACKWARD_KEYS) key heads; along z batch elements.
  * Buffers: 0 q, 1 k, 2 v, 3 dy, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi, 9 rows float32
@@ -211,7 +211,7 @@ struct attention_backward_params {
     STRUCT(mask_params) mask;
     U32 n_q, group, head_dim, value_dim;
     U32 own_first, own_end; /* rows; own_end is that of all tiles */
-    U32 unit_first, unit_end, n_unit;
+    U32 span_first, span_end, n_span;
     U32 n_chunk;
     U32 batch_first, head_first; /* head: the first query head */
     U32 q_offset, q_batch, q_head, q_row;
@@ -269,7 +269,7 @@ struct attention_backward_params {
 #define BACKWARD_K_VEC 2u
 #define BACKWARD_V_VEC 4u
 #define BACKWARD_DY_VEC 8u
-#define BACKWARD_UNIT 1024u
+#define BACKWARD_SPAN 1024u
 #define BACKWARD_ROW 4 /* floats: log-sum-exp, Z, Y, the row's part of the sink's gradient */
 #define BACKWARD_ROW_LOG_SUM 0
 #define BACKWARD_ROW_SUM 1

@@ -3,7 +3,7 @@
 // then the gradients of the scores of a step. See attention_backward_params.
 //
 // Every score is one chain of fma over the features, or chains of FEATURES, and every gradient one over
-// the rows of a unit of the other side, so that its bits depend on the problem alone.
+// the rows of a span of the other side, so that its bits depend on the problem alone.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -86,7 +86,7 @@ shared vec4 infos[QUERIES];   // log-sum-exp, 1 / Z, Z, Y, see BACKWARD_ROW_
 shared uint bounds[5]; // least first key, greatest end, greatest first, least end, a row sees no key
 
 vec4 sums[TR * T > 0 ? TR * T : 1];
-uint key_head, head;        // of this pass; head: the query head of the unit
+uint key_head, head;        // of this pass; head: the query head of the span
 uint own_first, a_first4, b_first4;
 float alibi;
 bool tested; // some weight of the step may be hidden
@@ -268,7 +268,7 @@ vec4 take_sum(uint r, uint j)
     return y;
 }
 
-void store_sums(uint unit)
+void store_sums(uint span)
 {
     uint of_head = OWNS_KEYS ? key_head : head;
     [[dont_unroll]] for (uint e = 0; e < TR * T; e++) {
@@ -282,15 +282,15 @@ void store_sums(uint unit)
         if (own < p.own_end && column < (b ? B4 : A4))
             [[dont_unroll]] for (uint end = min(d + 4, dim); d < end; d++) {
                 if (b)
-                    b_sums[at + d] = unit == 0 ? y.x : b_sums[at + d] + y.x;
+                    b_sums[at + d] = span == 0 ? y.x : b_sums[at + d] + y.x;
                 else
-                    a_sums[at + d] = unit == 0 ? y.x : a_sums[at + d] + y.x;
+                    a_sums[at + d] = span == 0 ? y.x : a_sums[at + d] + y.x;
                 y = y.yzwx;
             }
     }
 }
 
-#include "train/backward_units.glsl"
+#include "train/backward_spans.glsl"
 
 void main()
 {
@@ -302,5 +302,5 @@ void main()
     if (STAGE == BACKWARD_SUMS)
         [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < OWN * LANES_X; i += THREADS)
             lane_sums[i] = vec2(0.0);
-    add_units();
+    add_spans();
 }

@@ -1,8 +1,8 @@
-// attention_backward on the device's matrix units: 16-bit q, k, v and dy of one type, float32 scores,
+// attention_backward on the device's matrix spans: 16-bit q, k, v and dy of one type, float32 scores,
 // softmax and sums. COLUMNS subgroups take M own rows: each scores a share of the others of a step, and
 // adds a share of the features. Operands of both products go through shared memory; the results stay in
 // matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those of an own row
-// times the power of two that uses the range of the type. Sums are those of a step, then of a unit.
+// times the power of two that uses the range of the type. Sums are those of a step, then of a span.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -92,7 +92,7 @@ shared uint nonfinite[2]; // first and end of the others of steps that had NaN o
 #define LEFT coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
 #define RIGHT coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
 ACCUMULATOR sums[T > 0 ? T : 1];
-uint key_head, head; // of this pass; head: the query head of the unit
+uint key_head, head; // of this pass; head: the query head of the span
 uint own_first, a_first, b_first;
 float alibi;
 bool tested; // some weight of the step may be hidden
@@ -396,7 +396,7 @@ float find_nonfinite(bool second, uint own, uint d)
 }
 
 // Adds x, feature d of own row `own`, to the result, or stores it there.
-void finish_result(bool second, float x, uint own, uint d, uint unit)
+void finish_result(bool second, float x, uint own, uint d, uint span)
 {
     if (own >= p.own_end || d >= (second ? p.value_dim : p.head_dim))
         return;
@@ -405,11 +405,11 @@ void finish_result(bool second, float x, uint own, uint d, uint unit)
     if (second) {
         uint at =
             p.b_offset + gl_WorkGroupID.z * p.b_batch + of_head * p.b_head + own * p.b_row + d;
-        b_sums[at] = unit == 0 ? x : b_sums[at] + x;
+        b_sums[at] = span == 0 ? x : b_sums[at] + x;
     } else {
         uint at =
             p.a_offset + gl_WorkGroupID.z * p.a_batch + of_head * p.a_head + own * p.a_row + d;
-        a_sums[at] = unit == 0 ? x : a_sums[at] + x;
+        a_sums[at] = span == 0 ? x : a_sums[at] + x;
     }
 }
 
@@ -420,7 +420,7 @@ void subgroup_barrier_shared()
 }
 
 // Each matrix goes over the tile, as constants alone index the matrices.
-void store_sums(uint unit)
+void store_sums(uint span)
 {
     uint mine = gl_SubgroupID * (M * N / 4);
     barrier(); // the tile is free
@@ -434,7 +434,7 @@ void store_sums(uint unit)
                             : a_first + (column() * TA + j) * N;
         [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
             float x = uintBitsToFloat(tile[mine + e / 4][e % 4]);
-            finish_result(second, x, own_first + first_lane_row() + e / N, first + e % N, unit);
+            finish_result(second, x, own_first + first_lane_row() + e / N, first + e % N, span);
         }
         subgroup_barrier_shared();
     }
@@ -445,7 +445,7 @@ void store_sums(uint unit)
         nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? 0xffffffffu : 0;
 }
 
-#include "train/backward_units.glsl"
+#include "train/backward_spans.glsl"
 
 void main()
 {
@@ -458,5 +458,5 @@ void main()
         lane_sums[gl_LocalInvocationIndex] = vec2(0.0);
     if (gl_LocalInvocationIndex < 2)
         nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? 0xffffffffu : 0;
-    add_units();
+    add_spans();
 }

@@ -219,5 +219,5 @@ double tune_backward_loops(const struct backward_choice *c, uint32_t stage)
     step += stage == BACKWARD_KEYS ? adds * (t->part * t->b4 / threads + t->part / 4.0 + 4) : 0;
     step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
     const double ends = own / threads + t->rows * 4.0 * lane_sums(t) + t->lanes_x * own / threads;
-    return BACKWARD_UNIT / others * (step + 2) + ends + 32;
+    return BACKWARD_SPAN / others * (step + 2) + ends + 32;
 }

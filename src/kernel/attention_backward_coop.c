@@ -186,6 +186,6 @@ double backward_coop_loops(const struct backward_choice *c, uint32_t stage)
     step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
     /* Each result looks at all others of a unit where some of them are NaN or Inf. */
     const double each = own * results / threads;
-    const double ends = each * (2 + BACKWARD_UNIT) + t->lanes_x * own / threads;
-    return BACKWARD_UNIT / others * (step + 2) + ends + 32;
+    const double ends = each * (2 + BACKWARD_SPAN) + t->lanes_x * own / threads;
+    return BACKWARD_SPAN / others * (step + 2) + ends + 32;
 }

@@ -28,6 +28,7 @@ GOING = {
     'src/plan': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
     'src/core': {'unit', 'units'},
     'src/gpu': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
+    'src/kernel': {'unit', 'units'},
     'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk', 'unit', 'units'},
 }
 ALLOWED = { # compounds that stay, at most 20

@@ -171,14 +171,14 @@ static double check_attention_backward(const struct vka_plan *plan, const struct
                   (const uint32_t[]){batch, heads, p.n_q, BACKWARD_ROW},
                   (const uint32_t[]){p.rows_batch, p.rows_head, BACKWARD_ROW, 1});
     assert_true((uint64_t)pass->groups[0] * tile >= own);
-    assert_true(p.unit_end <= p.n_unit);
+    assert_true(p.span_end <= p.n_span);
     if (stage != BACKWARD_QUERIES)
         return 0;
     check_heads(&pass->bindings[10], VKA_F32,
                 (const uint32_t[]){batch, heads, p.own_end, p.head_dim}, HEADS(a));
-    const uint64_t end = (uint64_t)p.unit_end * BACKWARD_UNIT;
+    const uint64_t end = (uint64_t)p.span_end * BACKWARD_SPAN;
     const double n_kv =
-        (double)(end < p.mask.n_kv ? end : p.mask.n_kv) - (double)p.unit_first * BACKWARD_UNIT;
+        (double)(end < p.mask.n_kv ? end : p.mask.n_kv) - (double)p.span_first * BACKWARD_SPAN;
     return (double)batch * heads * own * n_kv;
 }
 

@@ -56,7 +56,7 @@ static void check_tile(const struct caps *caps, const struct backward_problem *p
     const uint32_t own = backward_own(t), others = backward_others(t);
     assert_true(t->lanes_x * t->lanes_y <= caps->properties.max_workgroup);
     assert_true(tune_backward_shared(c, stage) <= caps->properties.max_shared_memory);
-    assert_true(own > 0 && BACKWARD_UNIT % others == 0);
+    assert_true(own > 0 && BACKWARD_SPAN % others == 0);
     assert_true(t->depth4 > 0 && t->n_chunk > 0);
     assert_true(c->head4 >= round_up(problem->head_dim, 4) / 4 &&
                 c->value4 >= round_up(problem->value_dim, 4) / 4);

@@ -77,8 +77,8 @@ struct stage {
     const struct attention_backward *b;
     const struct vka_tensor *rows; /* float32 [batch][n_head][n_q][BACKWARD_ROW] */
     uint32_t stage;                /* BACKWARD_ */
-    uint32_t n_part;               /* units of the other side's rows */
-    uint32_t n_unit;               /* BACKWARD_KEYS: for each head of a group */
+    uint32_t n_other_span;         /* spans of the other side's rows */
+    uint32_t n_span;               /* BACKWARD_KEYS: for each head of a group */
 };
 
 /* Work of a score: its ways through shared memory, for which CPU drivers pay most. */
@@ -100,8 +100,9 @@ static struct work work_of(const struct stage *s, const struct slice *slice)
     const struct backward_tile *t = &s->b->choice.tiles[s->stage];
     const double own = backward_own(t), tiles = divide_up(slice->size[2], backward_own(t));
     const uint32_t n_other = s->stage == BACKWARD_KEYS ? a->n_q : a->n_kv;
-    const double unit = s->n_part == 1 ? n_other : BACKWARD_UNIT; /* at most: the last is shorter */
-    const double scores = own * unit * slice->size[3];
+    const double most =
+        s->n_other_span == 1 ? n_other : BACKWARD_SPAN; /* at most: the last is shorter */
+    const double scores = own * most * slice->size[3];
     const double score = score_work(a, s->stage);
     return (struct work){
         .ops = scores * score * tiles * t->n_chunk * slice->size[0] * slice->size[1],
@@ -179,7 +180,7 @@ static struct backward_operands operands_of(const struct attention_backward *b)
     };
 }
 
-/* The slice: batch elements, heads (BACKWARD_KEYS: key heads), rows that are owned, units. */
+/* The slice: batch elements, heads (BACKWARD_KEYS: key heads), rows that are owned, spans. */
 static struct attention_backward_params fill(const struct stage *stage, const struct head_slice *s,
                                              const struct slice *slice)
 {
@@ -192,9 +193,9 @@ static struct attention_backward_params fill(const struct stage *stage, const st
         .value_dim = b->a.value_dim,
         .own_first = slice->first[2],
         .own_end = slice->first[2] + slice->size[2],
-        .unit_first = slice->first[3],
-        .unit_end = slice->first[3] + slice->size[3],
-        .n_unit = stage->n_unit,
+        .span_first = slice->first[3],
+        .span_end = slice->first[3] + slice->size[3],
+        .n_span = stage->n_span,
         .n_chunk = b->choice.tiles[stage->stage].n_chunk,
         .batch_first = s->batch,
         .head_first = s->head,
@@ -226,9 +227,9 @@ static void make_pass(const struct vka_plan *plan, const struct stage *stage,
     pass->groups[1] = saturate((uint64_t)slice->size[1] * tile->n_chunk);
     pass->groups[2] = slice->size[0];
     pass->work = work_of(stage, slice);
-    snprintf(pass->detail, sizeof pass->detail, "%ux%u heads, %u rows, units %u to %u of %u",
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u heads, %u rows, spans %u to %u of %u",
              slice->size[0], slice->size[1], slice->size[2], slice->first[3],
-             slice->first[3] + slice->size[3] - 1, stage->n_unit);
+             slice->first[3] + slice->size[3] - 1, stage->n_span);
 }
 
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
@@ -316,11 +317,11 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct attention_b
     const struct attention *a = &b->a;
     const bool keys = stage == BACKWARD_KEYS;
     struct stage job = {.b = b, .rows = rows, .stage = stage};
-    job.n_part = divide_up(keys ? a->n_q : a->n_kv, BACKWARD_UNIT);
-    job.n_unit = job.n_part * (keys ? b->group : 1);
+    job.n_other_span = divide_up(keys ? a->n_q : a->n_kv, BACKWARD_SPAN);
+    job.n_span = job.n_other_span * (keys ? b->group : 1);
     const uint32_t own = backward_own(&b->choice.tiles[stage]);
     const struct slice all = {
-        {0}, {a->batch, keys ? a->n_kv_head : a->n_head, keys ? a->n_kv : a->n_q, job.n_unit}};
+        {0}, {a->batch, keys ? a->n_kv_head : a->n_head, keys ? a->n_kv : a->n_q, job.n_span}};
     const struct cut cut = {
         .job = &job,
         .multiple = {1, 1, own, 1},

@@ -1,8 +1,8 @@
-// Units of attention's gradients. The includer has what backward_scores.glsl asks for, OWN and OTHERS,
+// Spans of attention's gradients. The includer has what backward_scores.glsl asks for, OWN and OTHERS,
 // lane_sums, LANES_X lanes a row, key_head and tested, and the functions step and store_sums.
 
-// Adds the sums of a unit to Z and Y of each row; with the last unit, the sink.
-void store_row_sums(uint unit)
+// Adds the sums of a span to Z and Y of each row; with the last span, the sink.
+void store_row_sums(uint span)
 {
     barrier();
     for (uint t = gl_LocalInvocationIndex; t < OWN; t += THREADS) {
@@ -10,7 +10,7 @@ void store_row_sums(uint unit)
         if (query >= p.own_end)
             continue;
         uint at = row_index(query);
-        vec2 all = unit == 0 ? vec2(0.0)
+        vec2 all = span == 0 ? vec2(0.0)
                              : vec2(rows[at + BACKWARD_ROW_SUM], rows[at + BACKWARD_ROW_SUM + 1]);
         vec2 here = vec2(0.0);
         for (uint lane = 0; lane < LANES_X; lane++) {
@@ -18,7 +18,7 @@ void store_row_sums(uint unit)
             lane_sums[t * LANES_X + lane] = vec2(0.0);
         }
         all += here;
-        if (unit + 1 == p.n_unit && mask_has(MASK_SINK)) {
+        if (span + 1 == p.n_span && mask_has(MASK_SINK)) {
             float sink = sinks[p.sink_offset + head_of()], log_sum = rows[at + BACKWARD_ROW_LOG_SUM];
             bool dead = floatBitsToUint(log_sum) == 0xff800000u;
             float weight = sink == log_sum ? 1.0 : exp_accurate(sink - log_sum);
@@ -31,15 +31,15 @@ void store_row_sums(uint unit)
     barrier();
 }
 
-// Adds a unit: BACKWARD_UNIT of the other side, and of the queries of one head.
-void add_unit(uint unit)
+// Adds a span: BACKWARD_SPAN of the other side, and of the queries of one head.
+void add_span(uint span)
 {
     uint n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
-    uint n_part = (n_other - 1) / BACKWARD_UNIT + 1;
-    uint first = unit % n_part * BACKWARD_UNIT, end = min(first + BACKWARD_UNIT, n_other);
+    uint n_other_span = (n_other - 1) / BACKWARD_SPAN + 1;
+    uint first = span % n_other_span * BACKWARD_SPAN, end = min(first + BACKWARD_SPAN, n_other);
     uint own_end = min(own_first + OWN, p.own_end);
     if (OWNS_KEYS) {
-        head = key_head * p.group + unit / n_part;
+        head = key_head * p.group + span / n_other_span;
         alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + head_of()] : 0.0;
     }
     for (uint other = first; other < end; other += OTHERS) {
@@ -53,9 +53,9 @@ void add_unit(uint unit)
         step(other);
     }
     if (STAGE == BACKWARD_SUMS)
-        store_row_sums(unit);
+        store_row_sums(span);
     else
-        store_sums(unit);
+        store_sums(span);
 }
 
 // Sets what of the grid's place does not depend on the features; returns the chunk of them.
@@ -69,14 +69,14 @@ uint find_place()
     return gl_WorkGroupID.y % p.n_chunk;
 }
 
-void add_units()
+void add_spans()
 {
     if (!OWNS_KEYS)
         find_queries(own_first);
-    // No condition of a loop loads, see tests/unit/module.sh, and no register keeps the end.
+    // No condition of a loop loads, see tests/span/module.sh, and no register keeps the end.
     bool more = true;
-    for (uint unit = p.unit_first; more; unit++) {
-        add_unit(unit);
-        more = unit + 1 < p.unit_end;
+    for (uint span = p.span_first; more; span++) {
+        add_span(span);
+        more = span + 1 < p.span_end;
     }
 }
