@@ -2,7 +2,7 @@
  *
  *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
  *     compile_kernels --here [--kernel NAME]
- *     compile_kernels --figures FOLDER [--list]
+ *     compile_kernels --figures FOLDER [--list] [--kernel NAME]
  *     compile_kernels --fold FOLDER
  *
  * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
@@ -173,7 +173,8 @@ static void dump_one(struct vka_device *device, const struct listed_pipeline *ro
 }
 
 /* The pipelines of the problems that matter; `compiled`: each, not the device alone. */
-static enum vka_status dump_device(const char *folder, bool compiled, struct totals *totals)
+static enum vka_status dump_device(const char *folder, bool compiled, const char *only,
+                                   struct totals *totals)
 {
     struct vka_device *device = NULL;
     enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
@@ -186,7 +187,8 @@ static enum vka_status dump_device(const char *folder, bool compiled, struct tot
         status = pipeline_dump_device(device, list, folder);
     }
     for (size_t i = 0; status == VKA_OK && compiled && i < list->n; i++)
-        dump_one(device, &list->rows[i], folder, i, totals);
+        if (!only || strcmp(only, kernel_table[list->rows[i].key.kernel].name) == 0)
+            dump_one(device, &list->rows[i], folder, i, totals);
     if (status == VKA_OK && !compiled)
         totals->pipelines += (long)list->n;
     null_device_close(&device);
@@ -343,7 +345,7 @@ int main(int argc, char **argv)
             folded = optarg;
         if (o == '?') {
             fprintf(stderr, "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n"
-                            "       compile_kernels --figures FOLDER [--list]\n"
+                            "       compile_kernels --figures FOLDER [--list] [--kernel NAME]\n"
                             "       compile_kernels --fold FOLDER\n");
             return 2;
         }
@@ -351,7 +353,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (here || folder || folded) {
         enum vka_status status = folded   ? fold_device(folded, &totals)
-                                 : folder ? dump_device(folder, !list, &totals)
+                                 : folder ? dump_device(folder, !list, only, &totals)
                                           : compile_device(only, &totals);
         return status == VKA_OK ? report(&totals) : skip(vka_status_name(status));
     }
