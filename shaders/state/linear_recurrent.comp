@@ -48,13 +48,15 @@ layout(binding = 12) readonly buffer Params { linear_params p; };
 
 const uint COLUMNS = LANES / SPLITS;   // of a workgroup, four values each
 const uint ROW = CHUNKS * SPLITS;      // chunks of a staged row
+const uint MERGED = 8;                 // splits whose sums are added at a time
 const bool DELTA = BETA_TYPE != TYPE_NONE;
 shared vec4 k_stage[TOKENS * ROW], q_stage[TOKENS * ROW];
 shared vec4 decay_stage[TOKENS * ROW * (DECAY / DECAY_KEY) + 1]; // codes, see lib/decay.glsl
 shared vec4 v_stage[TOKENS * COLUMNS];
 shared vec4 gate_stage[TOKENS]; // code of the decay of a head, beta, step
 shared vec4 partial_r[2 * LANES], partial_o[2 * LANES]; // of a token and the next
-shared vec4 partial_d[2 * SPLITS];
+shared float partial_d[2 * SPLITS];
+shared vec2 partial_unit[2 * SPLITS * (FLAGS / LINEAR_UNIT % 2) + 1];
 
 uint split, column, first_value; // of this lane; value of its column
 uint batch, head;                // sequence and state
@@ -161,6 +163,43 @@ uint features_from(uint first, uint end) { return end - min(first, end); }
 
 uint packed_batch() { return ROWS == ROWS_RAGGED ? 0 : batch; }
 
+// A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
+const float LARGE = 72057594037927936.0;    // 2^56
+const float SHRINK = 8.470329472543003e-22; // 2^-70
+const uint UNIT = FLAGS / LINEAR_UNIT % 2;  // 1: q and k are divided by their length
+const uint LARGE_FLAGS = 2 * TOKENS + 1;    // [token][k, q], and one for all
+shared uint large[2 * LARGE_FLAGS * UNIT + 1]; // of the tokens that are staged and of the next ones
+uint large_first; // flag of those that are staged
+
+void forget_large(uint first)
+{
+    for (uint i = gl_LocalInvocationIndex; UNIT != 0 && i < LARGE_FLAGS; i += LANES)
+        large[first + i] = 0;
+}
+
+void note_large(uint flag, vec4 x)
+{
+    vec4 size = abs(x);
+    if (UNIT == 0 || max(max(size.x, size.y), max(size.z, size.w)) <= LARGE)
+        return;
+    atomicOr(large[large_first + flag], 1u);
+    atomicOr(large[large_first + LARGE_FLAGS - 1], 1u);
+}
+
+float shrink_of(uint flag) { return large[large_first + flag] != 0u ? SHRINK : 1.0; }
+
+// Each lane shrinks what it staged.
+void shrink_large(uint n)
+{
+    if (UNIT == 0 || large[large_first + LARGE_FLAGS - 1] == 0u)
+        return;
+    for (uint i = gl_LocalInvocationIndex; i < n * ROW; i += LANES) {
+        k_stage[i] *= shrink_of(2 * (i / ROW));
+        q_stage[i] *= shrink_of(2 * (i / ROW) + 1);
+    }
+    barrier();
+}
+
 // Stages queries, keys and decays of rows row .. row + n - 1.
 void stage_keys(uint row, uint n, uint q_head)
 {
@@ -171,6 +210,8 @@ void stage_keys(uint row, uint n, uint q_head)
         uint t = i / ROW, feature = 4 * (i % ROW), count = features_from(feature, p.head_dim);
         q_stage[i] = q_chunk(q_first + t * p.q.stride2 + feature * p.q.stride3, count);
         k_stage[i] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3, count);
+        note_large(2 * t, k_stage[i]);
+        note_large(2 * t + 1, q_stage[i]);
         if (DECAY == DECAY_KEY)
             decay_stage[i] = decay_codes(
                 decay_chunk(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count),
@@ -215,20 +256,25 @@ float dot_added(vec4 a, vec4 b, float to)
     return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, to))));
 }
 
-// r = S^T (f k), o = S^T (f q) and d = (k . q, k . k, q . q) over the features of the lane, f of key
-// features alone.
-void multiply(uint t, out vec4 r, out vec4 o, out vec4 d)
+// What a token needs of the state: r = S^T (f k), o = S^T (f q), d = k . q, unit = (k . k, q . q), with f
+// of key features alone.
+struct products {
+    vec4 r, o;
+    float d;
+    vec2 unit;
+};
+
+// Those over the features of the lane.
+products multiply(uint t)
 {
-    r = vec4(0.0);
-    o = vec4(0.0);
-    d = vec4(0.0);
+    products x = products(vec4(0.0), vec4(0.0), 0.0, vec2(0.0));
     [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
         uint at = t * ROW + c * SPLITS + split;
         vec4 k = k_stage[at], q = q_stage[at];
-        d.x = dot_added(k, q, d.x);
+        x.d = dot_added(k, q, x.d);
         if (has(LINEAR_UNIT)) {
-            d.y = dot_added(k, k, d.y);
-            d.z = dot_added(q, q, d.z);
+            x.unit.x = dot_added(k, k, x.unit.x);
+            x.unit.y = dot_added(q, q, x.unit.y);
         }
         if (DECAY == DECAY_KEY) {
             vec4 f = decay_factors(decay_stage[at]);
@@ -237,34 +283,46 @@ void multiply(uint t, out vec4 r, out vec4 o, out vec4 d)
         }
         [[unroll]] for (uint i = 0; i < 4; i++) {
             if (DELTA)
-                r = fma(vec4(k[i]), state[4 * c + i], r);
-            o = fma(vec4(q[i]), state[4 * c + i], o);
+                x.r = fma(vec4(k[i]), state[4 * c + i], x.r);
+            x.o = fma(vec4(q[i]), state[4 * c + i], x.o);
         }
     }
+    return x;
 }
 
-// Adds the sums of all splits. The halves of the memory alternate from token to token, so that one
-// barrier a token is enough.
-void merge_splits(uint half_of, inout vec4 r, inout vec4 o, inout vec4 d)
+// Adds the sums of a split; `half_of` as in merge_splits.
+void add_split(uint half_of, uint s, inout products x)
+{
+    uint at = half_of * LANES + s * COLUMNS + column;
+    if (DELTA)
+        x.r += partial_r[at];
+    x.o += partial_o[at];
+    x.d += partial_d[half_of * SPLITS + s];
+    if (has(LINEAR_UNIT))
+        x.unit += partial_unit[half_of * SPLITS + s];
+}
+
+// Adds the sums of all splits, a few at a time, as compilers load all of an unrolled loop first. The
+// halves of the memory alternate from token to token, so that one barrier a token is enough.
+void merge_splits(uint half_of, inout products x)
 {
     if (SPLITS == 1)
         return;
-    uint base = half_of * LANES;
+    uint at = half_of * LANES + gl_LocalInvocationIndex;
     if (DELTA)
-        partial_r[base + gl_LocalInvocationIndex] = r;
-    partial_o[base + gl_LocalInvocationIndex] = o;
-    if (column == 0)
-        partial_d[half_of * SPLITS + split] = d;
-    barrier();
-    r = vec4(0.0);
-    o = vec4(0.0);
-    d = vec4(0.0);
-    for (uint s = 0; s < SPLITS; s++) {
-        if (DELTA)
-            r += partial_r[base + s * COLUMNS + column];
-        o += partial_o[base + s * COLUMNS + column];
-        d += partial_d[half_of * SPLITS + s];
+        partial_r[at] = x.r;
+    partial_o[at] = x.o;
+    if (column == 0) {
+        partial_d[half_of * SPLITS + split] = x.d;
+        if (has(LINEAR_UNIT))
+            partial_unit[half_of * SPLITS + split] = x.unit;
     }
+    barrier();
+    x = products(vec4(0.0), vec4(0.0), 0.0, vec2(0.0));
+    [[dont_unroll]] for (uint first = 0; first < SPLITS; first += MERGED)
+        [[unroll]] for (uint s = 0; s < MERGED; s++)
+            if (first + s < SPLITS)
+                add_split(half_of, first + s, x);
 }
 
 // S = f S + k u^T. weak: whether f is near 1, in which form the code is.
@@ -311,15 +369,16 @@ void store_y(uint row, uint y_head, vec4 y)
 }
 
 // Divides what was made of k and q by their lengths; returns what u is multiplied by.
-float make_unit(inout vec4 r, inout vec4 o, inout vec4 d)
+float make_unit(uint t, inout products x)
 {
     if (!has(LINEAR_UNIT))
         return 1.0;
-    float of_k = 1.0 / sqrt(d.y + p.norm_epsilon), of_q = 1.0 / sqrt(d.z + p.norm_epsilon);
-    r *= of_k;
-    o *= of_q;
-    d.x *= of_q; // and u by that of k
-    return of_k;
+    vec2 shrink = vec2(shrink_of(2 * t), shrink_of(2 * t + 1));
+    vec2 unit = 1.0 / sqrt(x.unit + p.norm_epsilon * shrink * shrink);
+    x.r *= unit.x;
+    x.o *= unit.y;
+    x.d *= unit.y; // and u by that of k
+    return unit.x;
 }
 
 // What is written for v, before a delta rule corrects it.
@@ -331,25 +390,24 @@ vec4 stepped(vec4 v, float step)
 
 void take_token(uint t, uint half_of, uint row, uint y_head)
 {
-    vec4 r, o, d, v = v_stage[t * COLUMNS + column];
-    multiply(t, r, o, d);
-    merge_splits(half_of, r, o, d);
-    vec4 gates = gate_stage[t];
+    products x = multiply(t);
+    merge_splits(half_of, x);
+    vec4 gates = gate_stage[t], v = v_stage[t * COLUMNS + column];
     if (DECAY == DECAY_HEAD) {
         float f = decay_factor(gates.x);
-        r *= f;
-        o *= f;
+        x.r *= f;
+        x.o *= f;
     }
-    float of_k = make_unit(r, o, d);
+    float of_k = make_unit(t, x);
     vec4 u = stepped(v, gates.z);
     if (DELTA)
-        u = gates.y * (u - r);
+        u = gates.y * (u - x.r);
     if (has(LINEAR_UNIT))
         u *= of_k;
     update(t, u, gates.x);
     if (split != 0)
         return;
-    vec4 y = p.scale * fma(vec4(d.x), u, o);
+    vec4 y = p.scale * fma(vec4(x.d), u, x.o);
     if (SKIP_TYPE != TYPE_NONE)
         y = fma(vec4(skip), v, y);
     store_y(row, y_head, y);
@@ -365,9 +423,12 @@ void take_tokens(uint row, uint count, uint y_head)
         barrier(); // what was staged before has been read
         stage_keys(row + first, n, q_head);
         stage_values(row + first, n);
+        forget_large(LARGE_FLAGS - large_first);
         barrier();
+        shrink_large(n);
         for (uint t = 0; t < n; t++)
             take_token(t, t & 1u, row + first + t, y_head);
+        large_first = LARGE_FLAGS - large_first;
     }
 }
 
@@ -397,6 +458,8 @@ void main()
     batch = gl_WorkGroupID.z;
     if (SKIP_TYPE != TYPE_NONE)
         skip = LOAD(skip_words, place(p.skip, uvec4(head, 0, 0, 0)), SKIP_TYPE);
+    large_first = 0;
+    forget_large(0);
     uint count = find_tokens(row), n = p.n, group = p.group; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
     for (uint i = 0; i < group; i++) {
