@@ -15,8 +15,9 @@ struct check {
     struct vka_device *device;
     enum kernel kernel;
     uint64_t seed;
-    long only;   /* the one case to run; -1: all */
-    long period; /* one case in so many is run; 0: all */
+    long only;           /* the one case to run; -1: all */
+    long period;         /* one case in so many is run; 0: all */
+    uint32_t each, turn; /* problems of a case of operations with a state; which of them it is */
     struct rng rng;
     long n_case, n_run, n_failed; /* cases counted, run, failed */
     bool of_mean;                 /* a row is judged by the mean of all, as some nearly vanish */
@@ -27,6 +28,9 @@ struct check {
 
 /* Begins a case: gives c->rng a seed of its own. False where the case is not to be run. */
 bool check_case(struct check *c);
+
+/* Gives c->rng a seed of the turn: what was drawn before is alike in all problems of a case. */
+void check_turn(struct check *c);
 
 /* Counts and prints a failure, with all that repeats it. */
 void check_fail(struct check *c, const char *text, const char *why);

@@ -106,6 +106,7 @@ static enum vka_status create(struct check *c, const struct conv_shape *s,
                               const enum vka_dtype mix[4], enum rows rows, bool past,
                               struct conv_case *t)
 {
+    check_turn(c);
     const uint32_t batch = rows == RAGGED ? 1 : s->batch;
     const uint32_t keep = (s->width - 1) * (s->dilation ? s->dilation : 1);
     const uint32_t x[3] = {batch, s->n, s->channels}, w[2] = {s->channels, s->width};
@@ -150,8 +151,8 @@ static void destroy(struct conv_case *t)
     free(t->kept);
 }
 
-static void run_case(struct check *c, const struct conv_shape *s, const enum vka_dtype mix[4],
-                     enum rows rows, bool past)
+static void run_problem(struct check *c, const struct conv_shape *s, const enum vka_dtype mix[4],
+                        enum rows rows, bool past)
 {
     static const char *const names[] = {"", ", lengths", ", ragged"};
     struct conv_case t = {.op = {.struct_size = sizeof t.op}};
@@ -178,14 +179,40 @@ static void run_case(struct check *c, const struct conv_shape *s, const enum vka
     destroy(&t);
 }
 
+/* Other sizes of the same width. */
+static struct conv_shape vary(const struct check *c, const struct conv_shape *s)
+{
+    struct rng rng = c->rng;
+    struct conv_shape v = *s;
+    if (c->turn == 0)
+        return v;
+    rng.state = rng_next(&rng) + c->turn;
+    v.batch = (uint32_t)rng_range(&rng, 1, 4);
+    v.n = (uint32_t)rng_range(&rng, 1, 2 * s->n + 1);
+    v.channels = (uint32_t)rng_range(&rng, 1, 40);
+    v.dilation = s->width > 1 ? (uint32_t)rng_range(&rng, 0, 9) : 0;
+    return v;
+}
+
+/* Problems of a case, which share types and width. */
+static void run_case(struct check *c, const struct conv_shape *s, enum rows rows, bool past)
+{
+    const struct rng first = c->rng;
+    for (c->turn = 0; c->turn < c->each; c->turn++) {
+        const struct conv_shape shape = vary(c, s);
+        run_problem(c, &shape, mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)], rows, past);
+        c->rng = first;
+    }
+    c->turn = 0;
+}
+
 void check_conv(struct check *c)
 {
     for (size_t s = 0; s < COUNTOF(shapes); s++)
         for (int rows = 0; rows < N_ROWS; rows++)
             for (int past = 0; past < 2; past++)
                 if (check_case(c))
-                    run_case(c, &shapes[s], mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)],
-                             (enum rows)rows, past);
+                    run_case(c, &shapes[s], (enum rows)rows, past);
 }
 
 void bench_conv(struct check *c)

@@ -1,15 +1,16 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
  *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --one | --sample]
- *                   [--part I/N] [--bench] [--device NAME]
+ *                   [--each N] [--part I/N] [--bench] [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
  * prints the options that run it alone. --few runs three cases of each kernel, or with a number in
  * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
- * seventh, seventeenth or 51st, and with that number half of these where they compile long. --part
- * 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that passed.
- * Without --seed the clock gives one. */
+ * seventh, seventeenth or 51st, and with that number half of these where they compile long. --each
+ * draws N problems of each case of an operation with a state, of whose sizes pipelines know nothing.
+ * --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that
+ * passed. Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
@@ -61,6 +62,7 @@ struct settings {
     uint64_t seed;
     const char *kernel, *device;
     long only;
+    uint32_t each;         /* problems of a case */
     unsigned part, n_part; /* kernels whose number is part modulo n_part */
     bool few, one, sample, bench;
 };
@@ -97,6 +99,12 @@ bool check_case(struct check *c)
         c->rng.state = rng_next(&c->rng) + (unsigned char)*name;
     c->rng.state = rng_next(&c->rng) + (uint64_t)number;
     return true;
+}
+
+void check_turn(struct check *c)
+{
+    if (c->turn > 0)
+        c->rng.state = rng_next(&c->rng) + c->turn;
 }
 
 void check_fail(struct check *c, const char *text, const char *why)
@@ -325,7 +333,8 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     const char *name = kernel_table[kernel].name;
     const struct family *family = family_of(kernel);
     const char *missing = kernel_missing(kernel, &device->caps);
-    struct check c = {.device = device, .kernel = kernel, .seed = s->seed, .only = s->only};
+    struct check c = {
+        .device = device, .kernel = kernel, .seed = s->seed, .only = s->only, .each = s->each};
     if (!family || (!family->check && !family->elsewhere)) {
         printf("FAIL %s: no family of kernels checks it\n", name);
         return false;
@@ -383,17 +392,23 @@ static bool parse_part(const char *text, struct settings *s)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
-        {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'}, {"few", no_argument, NULL, 'f'},
-        {"one", no_argument, NULL, 'o'},          {"part", required_argument, NULL, 'p'},
-        {"sample", no_argument, NULL, 'S'},       {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},
+        {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'},
+        {"few", no_argument, NULL, 'f'},
+        {"one", no_argument, NULL, 'o'},
+        {"part", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},
+        {"each", required_argument, NULL, 'e'},
+        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     uint64_t number;
     bool ok = true;
     clock_gettime(CLOCK_REALTIME, &now);
-    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .n_part = 1};
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .each = 1, .n_part = 1};
     for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') {
             ok = parse_number(optarg, &s->seed);
@@ -410,6 +425,9 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->one = true;
         } else if (o == 'S') {
             s->sample = true;
+        } else if (o == 'e') {
+            ok = parse_number(optarg, &number) && number > 0 && number <= UINT32_MAX;
+            s->each = ok ? (uint32_t)number : 0;
         } else if (o == 'p') {
             ok = parse_part(optarg, s);
         } else {
@@ -426,8 +444,8 @@ int main(int argc, char **argv)
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s)) {
         fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
-                        "                     [--few | --one | --sample] [--part I/N] [--bench]\n"
-                        "                     [--device NAME]\n");
+                        "                     [--few | --one | --sample] [--each N]\n"
+                        "                     [--part I/N] [--bench] [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);

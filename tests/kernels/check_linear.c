@@ -163,13 +163,19 @@ static enum vka_status fill(struct check *c, struct linear_case *t, const struct
 {
     struct operand *o = &t->o[which];
     const size_t width = o->rank == 4 ? o->size[3] : 1;
+    /* Of keys and queries that are divided by their length, whose squares may overflow. */
+    const bool by_length = t->op.norm_epsilon > 0 && which <= K && o->dtype != VKA_F16;
+    double size = 1;
     if (!o->view)
         return VKA_OK;
     for (size_t i = 0; i < o->count; i++) {
+        if (by_length && i % width == 0)
+            size = rng_chance(&c->rng, 10) ? 1e20 : 1;
         const size_t row = i / width % s->n, sequence = i / width / s->n / o->size[1];
         const bool counts =
             which > BETA || rows != LENGTHS || (double)row < t->o[STARTS].values[sequence];
-        o->values[i] = counts ? operand_round(o->dtype, draw(c, t, which, s->head_dim)) : NAN;
+        o->values[i] =
+            counts ? operand_round(o->dtype, size * draw(c, t, which, s->head_dim)) : NAN;
     }
     return operand_write(o);
 }
@@ -227,6 +233,7 @@ static enum vka_status create(struct check *c, const struct linear_shape *s,
                      {s->batch, s->n_state, s->head_dim, s->value_dim}},
         [Y] = {true, mix[3], 4, {batch, n_out, s->n, s->value_dim}},
     };
+    check_turn(c);
     enum vka_status status = fill_starts(c, t, s, rows);
     t->n_sequence = s->batch;
     for (int i = 0; i < N_OPERAND && status == VKA_OK; i++)
@@ -256,8 +263,8 @@ static void draw_front(struct check *c, struct linear_case *t, enum vka_rule rul
     }
 }
 
-static void run_case(struct check *c, const struct linear_shape *s, const enum vka_dtype mix[4],
-                     enum rows rows, enum vka_rule rule)
+static void run_problem(struct check *c, const struct linear_shape *s, const enum vka_dtype mix[4],
+                        enum rows rows, enum vka_rule rule)
 {
     static const char *const names[] = {"", ", lengths", ", ragged"};
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
@@ -303,6 +310,37 @@ static void run_case(struct check *c, const struct linear_shape *s, const enum v
     free(t.state);
 }
 
+/* Other sizes that the same tiles take. */
+static struct linear_shape vary(const struct check *c, const struct linear_shape *s)
+{
+    struct rng rng = c->rng;
+    struct linear_shape v = *s;
+    if (c->turn == 0)
+        return v;
+    rng.state = rng_next(&rng) + c->turn;
+    v.batch = (uint32_t)rng_range(&rng, 1, 4);
+    v.n = rng_chance(&rng, 20) ? 1 : (uint32_t)rng_range(&rng, 1, 2 * s->n + 1);
+    v.n_kv_head = (uint32_t)rng_range(&rng, 1, 2);
+    v.n_state = v.n_kv_head * (uint32_t)rng_range(&rng, 1, 3);
+    v.n_head = rng_chance(&rng, 50) ? v.n_state * (uint32_t)rng_range(&rng, 1, 3) : v.n_kv_head;
+    v.head_dim -= (uint32_t)rng_range(&rng, 0, (s->head_dim - 1) % 4);
+    v.value_dim -= (uint32_t)rng_range(&rng, 0, (s->value_dim - 1) % 4);
+    return v;
+}
+
+/* Problems of a case: each begins with the draws that decide what pipelines are made of. */
+static void run_case(struct check *c, const struct linear_shape *s, enum rows rows,
+                     enum vka_rule rule)
+{
+    const struct rng first = c->rng;
+    for (c->turn = 0; c->turn < c->each; c->turn++) {
+        const struct linear_shape shape = vary(c, s);
+        run_problem(c, &shape, mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)], rows, rule);
+        c->rng = first;
+    }
+    c->turn = 0;
+}
+
 /* Where q.k nearly vanishes a row is a difference of large numbers: it has no relative accuracy. */
 void check_linear(struct check *c)
 {
@@ -311,8 +349,7 @@ void check_linear(struct check *c)
         for (int rows = 0; rows < N_ROWS; rows++)
             for (int rule = 0; rule < VKA_RULE_COUNT; rule++)
                 if (check_case(c))
-                    run_case(c, &shapes[s], mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)],
-                             (enum rows)rows, (enum vka_rule)rule);
+                    run_case(c, &shapes[s], (enum rows)rows, (enum vka_rule)rule);
 }
 
 /* The states of Qwen's 48 heads: one token, whose time is that of the states, and 128. */
