@@ -59,6 +59,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 NEOX = {k: x for k, x in SIZES.items() if k != "num_key_value_heads"}
 FALCON = {k: x for k, x in NEOX.items() if k != "intermediate_size"}
 OPT = {**FALCON, "ffn_dim": INNER, "tie_word_embeddings": True}
+DELTA = {
+    **{"linear_num_key_heads": 2, "linear_key_head_dim": 8, "partial_rotary_factor": 0.5},
+    **{"linear_num_value_heads": 6, "linear_value_head_dim": 12},
+}
 COHERE = {**SIZES, "tie_word_embeddings": True, "logit_scale": 0.5}
 
 # The first word is the model_type.
@@ -166,6 +170,16 @@ CASES = {
     "arcee": {**SIZES, "mlp_bias": True},
     "nemotron": SIZES,
     "ministral": {**HEAD, "sliding_window": 11},
+    "lfm2": {
+        **{**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True},
+        **{"full_attn_idxs": [1], "block_multiple_of": 32, "conv_bias": True},
+    },
+    "lfm2 listed": {
+        **{**SIZES, "layer_types": ["conv", "full_attention"]},
+        **{"block_auto_adjust_ff_dim": False, "conv_L_cache": 4},
+    },
+    "qwen3_5_text": {**HEAD, **DELTA, "num_hidden_layers": 3, "full_attention_interval": 2},
+    "qwen3_next": {**HEAD, **DELTA, "full_attention_interval": 2, "num_experts": 0},
 }
 
 
@@ -181,7 +195,8 @@ def value_of(name, shape, kind):
         scale = 0.3 if "emb" in name or "wte" in name else 1.5 * shape[-1] ** -0.5
         return (scale * values).astype(np.float32)
     is_norm = any(word in name for word in ("norm", "ln_")) and not name.endswith("bias")
-    one = 1 if is_norm and not kind.startswith(("gemma", "nemotron")) else 0
+    by_one_more = kind.startswith(("gemma", "nemotron", "qwen3_")) and "linear_attn" not in name
+    one = 1 if is_norm and not by_one_more else 0
     return (0.3 * values + one).astype(np.float32)
 
 
@@ -193,18 +208,19 @@ def prompts(seed):
     return [ids_of(n, [seed, n]) for n in PROMPTS]
 
 
-def every_layer(shapes):
-    """{name with {} for a layer: shape} as {name: shape}."""
+def every_layer(shapes, n=LAYERS):
+    """{name with {} for each of n layers: shape} as {name: shape}."""
     return {
         name.replace("{}", str(i)): shape
         for name, shape in shapes.items()
-        for i in range(LAYERS if "{}" in name else 1)
+        for i in range(n if "{}" in name else 1)
     }
 
 
 def write_model(folder, name, shapes):
     config = config_of(name)
-    made = {n: value_of(n, s, config["model_type"]) for n, s in every_layer(shapes).items()}
+    every = every_layer(shapes, config.get("num_hidden_layers", LAYERS))
+    made = {n: value_of(n, s, config["model_type"]) for n, s in every.items()}
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     write_safetensors(folder / "model.safetensors", made)
@@ -233,6 +249,12 @@ def norms_of(row):
     return f"{kind}{more[row['norm_weight']]}{bias}, {place}{heads}{rotated}{whole}"
 
 
+STATES = {
+    "conv": "gated convolutions",
+    "linear_attention": "gated delta nets behind convolutions",
+}
+
+
 def positions_of(row):
     words = [row["positions"]]
     if row["positions"] == "rope":
@@ -244,6 +266,8 @@ def positions_of(row):
         words.append(f"{said(row['local_theta'])} where there is a window")
     if row["no_rope"]:
         words.append("none in some layers")
+    if row["state"]:
+        words.append(f"{STATES[row['state']]}, {said(row['conv_width'])} wide, in some layers")
     if row["window"] is not None:
         every = row["full_every"]
         words.append(f"window {said(row['window'])}")
@@ -266,7 +290,8 @@ def keys_of(row):
     ]
     fixed = ["embedding by the root of the width"] if row["embed_scale"] is root_width else []
     unscaled = ["attention without a scale"] if row["scale"] == 1.0 else []
-    return ", ".join([*fixed, *unscaled, *keys, *(f"`{key}`" for key in row.get("switches", {}))])
+    gated = ["attention with a gate"] if row["attention_gate"] else []
+    return ", ".join([*fixed, *unscaled, *gated, *keys, *(f"`{key}`" for key in row.get("switches", {}))])
 
 
 def table_row(name):
@@ -278,13 +303,13 @@ def table_row(name):
 
 
 def shapes_of(auto, folder, name):
-    """What transformers saves: shapes by name; layers are alike."""
+    """What transformers saves: shapes by name, with {} for a layer where all have it."""
     from safetensors import safe_open
 
     (folder / "config.json").write_text(json.dumps(config_of(name)))
     config = auto.AutoConfig.from_pretrained(folder)
     auto.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "saved")
-    shapes = {}
+    shapes, some = {}, {}
     with safe_open(folder / "saved" / "model.safetensors", "np") as file:
         for full in sorted(file.keys()):
             parts = full.split(".")
@@ -293,6 +318,11 @@ def shapes_of(auto, folder, name):
                 parts[at] = "{}"
             shape = list(file.get_slice(full).get_shape())
             assert shapes.setdefault(".".join(parts), shape) == shape, full
+            some.setdefault(".".join(parts), {})[full] = shape
+    n_layer = max(len(names) for names in some.values())
+    for name in [name for name in shapes if "{}" in name and len(some[name]) < n_layer]:
+        del shapes[name]
+        shapes.update(some[name])
     return shapes
 
 

@@ -17,6 +17,17 @@ def four_widths(row: Row) -> int:
     return 4 * int(row["width"])
 
 
+def adjusted_width(row: Row) -> int:
+    """The width of LFM2's feed-forward part, of the one that config.json states."""
+    width, multiple = int(row["ffn_whole"]), int(row["ffn_multiple"])
+    if not row["ffn_adjusted"]:
+        return width
+    width = int(2 * width / 3)
+    if row["ffn_factor"] is not None:
+        width = -(-int(row["ffn_factor"] * width) // multiple) * multiple
+    return max(width, 1)
+
+
 def switch(key: str, default: bool, yes: Row, no: Row | None = None) -> dict[str, Any]:
     return {key: (default, {True: yes, False: no or {}})}
 
@@ -48,6 +59,10 @@ BASE: Row = {
     "n_kv_head": kv_heads(),
     "head_dim": Key("head_dim", lambda row: max(row["width"] // row["n_head"], 1)),
     "ffn_width": Key("intermediate_size"),
+    "ffn_whole": None,  # of which ffn_width is a function, with the next three
+    "ffn_adjusted": False,
+    "ffn_factor": None,
+    "ffn_multiple": 1,
     "n_token": Key("vocab_size"),
     "embed_width": lambda row: row["width"],
     "max_length": None,
@@ -77,6 +92,17 @@ BASE: Row = {
     "scale": None,
     "scale_by_layer": False,
     "softcap": None,
+    "attention_gate": False,  # rows of q have a gate behind each head, whose sigmoid multiplies it
+    # Layers that keep a state where others attend, by their word in layer_types, see
+    # _state_layers.py; width of their convolutions; heads of a delta net.
+    "state": "",
+    "conv_width": 0,
+    "conv_bias": False,
+    "delta_key_heads": 0,
+    "delta_value_heads": 0,
+    "delta_key_dim": 0,
+    "delta_value_dim": 0,
+    "n_expert": 0,
     # Positions: "rope", "learned", "sinusoidal", "alibi".
     "positions": "rope",
     "position_offset": 0,

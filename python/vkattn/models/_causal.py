@@ -15,6 +15,7 @@ from ._decoder import Decoder, Inputs
 from ._design import Design
 from ._graph import Graph, Linear
 from ._source import Weights
+from ._state_layers import STATE_LAYERS, StateLayer
 from ._text import Text
 
 
@@ -74,18 +75,24 @@ class _Block:
         self.attn_norm, self.ffn_norm = norm("attn_norm"), norm("ffn_norm")
         self.attn_after, self.ffn_after = norm("attn_after"), norm("ffn_after")
         self.attn_sum, self.ffn_sum = norm("attn_sum"), norm("ffn_sum")
-        if "qkv" in d.names:
+        self.state: StateLayer | None = None
+        if d.stateful[i]:
+            self.state = STATE_LAYERS[d.state](weights, d, i)
+            self.o = self.state.o
+        elif "qkv" in d.names:
             self.qkv = linears(d.qkv_bias, qkv=heads + 2 * kv)
         else:
-            self.qkv = linears(d.qkv_bias, q=heads, k=kv, v=kv)
+            self.qkv = linears(d.qkv_bias, q=heads * (1 + d.attention_gate), k=kv, v=kv)
         if "gate_up" in d.names:
             self.gate_up = linears(d.mlp_bias, gate_up=2 * d.ffn_width)
         elif "gate" in d.names:
             self.gate_up = linears(d.mlp_bias, gate=d.ffn_width, up=d.ffn_width)
         else:
             self.gate_up = linears(d.mlp_bias, up=d.ffn_width)
-        self.o = linear("o", heads, d.o_bias)
         self.down = linear("down", d.ffn_width, d.mlp_bias)
+        if self.state:
+            return
+        self.o = linear("o", heads, d.o_bias)
         self.head_norms = {}
         if d.head_norm:
             for part, n in (("q_norm", d.n_head), ("k_norm", d.n_kv_head)):
@@ -138,6 +145,9 @@ class Causal(Decoder):
         self.device = weights.device
         self.n_token, self.n_layer = d.n_token, d.n_layer
         self.n_kv_head, self.head_dim = d.n_kv_head, d.head_dim
+        if any(d.stateful):
+            shapes = STATE_LAYERS[d.state].shapes(d)
+            self.states = [shapes if has_state else {} for has_state in d.stateful]
         self.max_length = d.max_length
         self.needs_positions = d.positions in ("learned", "sinusoidal") or d.norm_rotated
         self.stop_ids = stop
@@ -228,7 +238,9 @@ class _Pass:
         self.ropes = d.ropes(inputs.capacity)
         self.rows = graph.make(d.width)  # what a norm of x gives
         self.added: Tensor | None = None  # what a layer adds to x, where more is done to it
-        self.qkv, self.context = graph.make(heads + 2 * kv), graph.make(heads)
+        self.shared: dict[str, Tensor] = {}  # between the operations of layers with a state
+        self.query_width = heads * (1 + d.attention_gate)
+        self.qkv, self.context = graph.make(self.query_width + 2 * kv), graph.make(heads)
         gated = "gate" in d.names or "gate_up" in d.names
         self.inner = graph.make((1 + gated) * d.ffn_width)
         parts = graph.split(self.inner, *[d.ffn_width] * (1 + gated))
@@ -243,11 +255,16 @@ class _Pass:
     def add_layer(self, i: int, block: _Block) -> None:
         d = self.d
         rows = self.normed(block.attn_norm)
-        self.graph.linears(rows, block.qkv, self.qkv)
-        self._attend(i, block)
+        if block.state:
+            states, n_append = self.inputs.states[i], self.inputs.n_append
+            context = block.state.add(self.graph, rows, self._shared, states, n_append)
+        else:
+            self.graph.linears(rows, block.qkv, self.qkv)
+            self._attend(i, block)
+            context = self.context
         if d.parallel and block.ffn_norm:  # of x without what attention adds
             rows = self.normed(block.ffn_norm)
-        self._join(self.context, block.o, block.attn_after, block.attn_sum)
+        self._join(context, block.o, block.attn_after, block.attn_sum)
         if not d.parallel:
             rows = self.normed(block.ffn_norm)
         self.graph.linears(rows, block.gate_up, self.inner)
@@ -257,6 +274,11 @@ class _Pass:
         else:
             plan.activation(self.gate, self.gate, kind, multiplier=self.up)
         self._join(self.gate, block.down, block.ffn_after, block.ffn_sum)
+
+    def _shared(self, name: str, width: int) -> Tensor:
+        if name not in self.shared:
+            self.shared[name] = self.graph.make(width)
+        return self.shared[name]
 
     def _join(self, input: Tensor, by: Linear, after: Any, of_sum: Any) -> None:
         """Adds the product to x."""
@@ -276,8 +298,14 @@ class _Pass:
     def _attend(self, i: int, block: _Block) -> None:
         d, graph, inputs = self.d, self.graph, self.inputs
         counts = d.n_head, d.n_kv_head, d.n_kv_head
-        parts = graph.split(self.qkv, *(n * d.head_dim for n in counts))
-        q, k, v = (graph.heads(t, n) for t, n in zip(parts, counts))
+        kv = d.n_kv_head * d.head_dim
+        parts = graph.split(self.qkv, self.query_width, kv, kv)
+        each = parts[0].reshape(
+            graph.batch, graph.rows, d.n_head, self.query_width // d.n_head
+        )
+        gate = each.slice(3, d.head_dim, d.head_dim) if d.attention_gate else None
+        q = each.slice(3, 0, d.head_dim).permute(0, 2, 1, 3)
+        k, v = (graph.heads(t, d.n_kv_head) for t in parts[1:])
         rope = self.ropes[i]
         options: dict[str, Any] = {"rope": rope}
         if d.head_norm == "rms" and not d.norm_rotated:
@@ -306,12 +334,15 @@ class _Pass:
             v,
             graph.heads(self.context, d.n_head),
             cache=inputs.cache,
-            cache_layer=i,
+            cache_layer=i - sum(d.stateful[:i]),
             n_append=inputs.n_append,
             causal=True,
             alibi=self.model.alibi,
             **options,
         )
+        if gate:
+            context = self.context.reshape(graph.batch, graph.rows, d.n_head, d.head_dim)
+            graph.plan.activation(gate, context, "sigmoid", multiplier=context)
 
     def _turn(self, heads: Tensor, rope: Rope) -> None:
         given = dataclasses.asdict(rope)

@@ -35,11 +35,38 @@ def _every(keys: Keys, name: str, default: Any) -> int:
     return int(value)
 
 
+def _no_experts(keys: Keys, name: str, default: Any) -> int:
+    count = int(keys.get(name, int, default))
+    if count:
+        raise UnsupportedError(
+            f"{keys.where}: {name} {count} is not supported, for want of products of chosen experts"
+        )
+    return count
+
+
+def _conv_width(keys: Keys, name: str, default: Any) -> int:
+    width = keys.size(name, default)
+    if not 2 <= width <= MOST_WIDTH:
+        raise UnsupportedError(
+            f"{keys.where}: {name}: a convolution {width} wide is not supported; expected 2 to"
+            f" {MOST_WIDTH}"
+        )
+    return width
+
+
 READERS: dict[str, table.Reader] = {
     **dict.fromkeys(("width", "n_layer", "n_head", "n_kv_head", "head_dim"), table.size),
+    "n_expert": _no_experts,
+    **dict.fromkeys(("ffn_whole", "ffn_multiple"), table.size),
+    "ffn_adjusted": table.boolean,
+    "ffn_factor": table.positive,
+    "conv_width": _conv_width,
+    **dict.fromkeys(("delta_key_heads", "delta_value_heads"), table.size),
+    **dict.fromkeys(("delta_key_dim", "delta_value_dim"), table.size),
     **dict.fromkeys(("ffn_width", "n_token", "embed_width", "max_length"), table.size),
     "epsilon": table.positive,
     **dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias", "head_bias", "norm_bias"), table.boolean),
+    "conv_bias": table.boolean,
     **dict.fromkeys(("tied", "parallel", "interleaved"), table.boolean),
     "activation": _activation,
     **dict.fromkeys(("window", "first_window", "no_rope"), table.whole),
@@ -51,16 +78,25 @@ READERS: dict[str, table.Reader] = {
     **dict.fromkeys(("embed_scale", "residual_scale", "logit_scale"), table.number),
 }
 FULL, SLIDING = "full_attention", "sliding_attention"
+MOST_WIDTH = 16  # of a convolution with a state
 
 
 class Design:
     """The settings of a family's row, read: names, sizes and switches as attributes, and `windows`
     and the rotation of each layer."""
 
-    def __init__(self, row: Row, windows: list[int | None], ropes: list[Any]) -> None:
-        """ropes: a Rope, the Config that rope_of reads when the length is known, or None."""
+    def __init__(
+        self,
+        row: Row,
+        windows: list[int | None],
+        ropes: list[Any],
+        stateful: list[bool] | None = None,
+    ) -> None:
+        """ropes: a Rope, the Config that rope_of reads when the length is known, or None. stateful:
+        the layers that keep a state."""
         self.__dict__.update(row)
         self.windows = windows  # keys that a layer sees, its own included
+        self.stateful = stateful or [False] * len(windows)
         self._ropes = ropes
 
     prefix: str
@@ -97,15 +133,32 @@ def layer_kinds(keys: Keys, row: Row) -> list[str]:
     kinds = keys.get("layer_types", list)
     if row["kinds"] == "attention_types":
         kinds = _expanded(keys, n_layer)
+    elif row["kinds"] == "full_attn_idxs":
+        kinds = _attending(keys, row) if kinds is None else kinds
+        keys.left.discard("full_attn_idxs")
+    other = row["state"] or SLIDING
     if kinds is None:
         every, first = row["full_every"], row["first_window"]
         full = [i < first or (every > 0 and (i + 1) % every == 0) for i in range(n_layer)]
-        return [FULL if x or not window else SLIDING for x in full]
-    if len(kinds) != n_layer or any(kind not in (FULL, SLIDING) for kind in kinds):
+        return [FULL if x or not (window or row["state"]) else other for x in full]
+    if len(kinds) != n_layer or any(kind not in (FULL, other) for kind in kinds):
         raise UnsupportedError(f"{keys.where}: layer_types {shown(kinds)} is not supported")
     if SLIDING in kinds and window is None:
         raise FileError(f"{keys.where}: layer_types: expected a sliding_window, there is none")
     return list(kinds)
+
+
+def _attending(keys: Keys, row: Row) -> list[str]:
+    """The layers that LFM2 lists by their numbers attend, by default all; others keep a state."""
+    n_layer = row["n_layer"]
+    listed = keys.get("full_attn_idxs", list)
+    if listed is None:
+        return [FULL] * n_layer
+    if any(type(i) is not int for i in listed):
+        raise FileError(
+            f"{keys.where}: full_attn_idxs: expected numbers of layers, got {shown(listed)}"
+        )
+    return [FULL if i in listed else row["state"] for i in range(n_layer)]
 
 
 def _expanded(keys: Keys, n_layer: int) -> list[str]:
@@ -181,8 +234,8 @@ def _alpha_base(values: dict[str, Any], theta: float, dim: int) -> float:
 def _ropes(keys: Keys, row: Row, kinds: list[str]) -> list[Any]:
     if row["positions"] != "rope":
         return [None] * len(kinds)
-    made: dict[str, Any] = {}
-    for kind in sorted(set(kinds)):
+    made: dict[str, Any] = {row["state"]: None}
+    for kind in sorted(set(kinds) - {row["state"]}):
         dim = row["rotary_dim"]
         if dim is not None:
             if dim % 2 or dim > row["head_dim"]:
@@ -211,4 +264,19 @@ def design_of_config(keys: Keys, kind: str) -> Design:
             raise FileError(f"{keys.where}: {key}: {count} do not divide {of}")
     kinds = layer_kinds(keys, row)
     windows = [row["window"] if k == SLIDING else None for k in kinds]
-    return Design(row, windows, _ropes(keys, row, kinds))
+    stateful = [k == row["state"] for k in kinds]
+    if row["state"]:
+        _check_state(keys, given, row, stateful)
+    return Design(row, windows, _ropes(keys, row, kinds), stateful)
+
+
+def _check_state(keys: Keys, given: Row, row: Row, stateful: list[bool]) -> None:
+    if all(stateful):
+        raise UnsupportedError(
+            f"{keys.where}: layer_types: no layer of {FULL} is not supported: lengths of sequences"
+            " are those of its cache"
+        )
+    n_key, n_value = row["delta_key_heads"], row["delta_value_heads"]
+    if n_key and n_value % n_key:
+        name = given["delta_key_heads"].stated(keys)
+        raise FileError(f"{keys.where}: {name}: {n_key} do not divide {n_value}")

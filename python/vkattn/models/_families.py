@@ -16,6 +16,7 @@ MISSING = {
             *("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoe", "olmoe", "phimoe"),
             *("deepseek_v2", "deepseek_v3", "dbrx", "glm4_moe", "ernie4_5_moe", "hunyuan_v1_moe"),
             *("llama4", "llama4_text", "jetmoe", "minimax", "minimax_m2", "dots1", "flex_olmo"),
+            *("lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text"),
         ),
         "products of chosen experts",
     ),
@@ -23,11 +24,14 @@ MISSING = {
         ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), "a state that is carried on"
     ),
     **dict.fromkeys(
-        ("qwen3_next", "qwen3_5", "jamba", "bamba", "zamba2", "falcon_h1", "nemotron_h", "lfm2"),
-        "layers with a state or a convolution",
+        ("jamba", "bamba", "zamba2", "falcon_h1", "nemotron_h", "granitemoehybrid"),
+        "layers of Mamba",
     ),
     **dict.fromkeys(
-        ("gemma3", "gemma3n", "gemma4", "mistral3", "mllama", "llava", "qwen2_vl", "qwen2_5_vl"),
+        (
+            *("gemma3", "gemma3n", "gemma4", "mistral3", "mllama", "llava", "qwen2_vl", "qwen2_5_vl"),
+            *("lfm2_vl", "qwen3_5"),
+        ),
         "its images; a folder of its text model alone, such as gemma3_text, is read",
     ),
     "recurrent_gemma": "its recurrent layers",

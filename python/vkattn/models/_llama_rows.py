@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._base_row import BASE, kv_heads, root_width, switch
+from ._base_row import BASE, adjusted_width, kv_heads, root_width, switch
 from ._table import Key, Row, of
 
 # Keys of rotary embedding, which rope_of reads.
@@ -231,6 +231,92 @@ LLAMA_FAMILIES["helium"] = of(
     head_dim=Key("head_dim", 128),
     mlp_bias=Key("mlp_bias", False),
     o_bias=False,
+)
+
+# ---- Layers with a state beside those of attention ----------------------------------------------
+
+LLAMA_FAMILIES["lfm2"] = of(
+    LLAMA,
+    n_kv_head=kv_heads(8),
+    names={
+        "norm": "embedding_norm",
+        "attn_norm": "operator_norm",
+        "ffn_norm": "ffn_norm",
+        "q_norm": "self_attn.q_layernorm",
+        "k_norm": "self_attn.k_layernorm",
+        "o": "self_attn.out_proj",
+        "gate": "feed_forward.w1",
+        "up": "feed_forward.w3",
+        "down": "feed_forward.w2",
+        "state_in": "conv.in_proj",
+        "conv": "conv.conv",
+        "state_out": "conv.out_proj",
+    },
+    kinds="full_attn_idxs",
+    state="conv",
+    conv_width=Key("conv_L_cache", 3),
+    conv_bias=Key("conv_bias", False),
+    head_norm="rms",
+    qkv_bias=False,
+    ffn_whole=Key(("intermediate_size", "block_ff_dim")),
+    ffn_adjusted=Key("block_auto_adjust_ff_dim", True),
+    ffn_factor=Key("block_ffn_dim_multiplier", 1.0, None),
+    ffn_multiple=Key("block_multiple_of", 256),
+    ffn_width=adjusted_width,
+    activation="silu",
+    epsilon=Key("norm_eps", 1e-5),
+    theta=Key("rope_theta", 1e6),
+    tied=Key(("tie_word_embeddings", "tie_embedding"), True),
+    inert=(
+        *(*ROPE_KEYS, "block_dim", "block_mlp_init_scale", "block_norm_eps"),
+        *("block_out_init_scale", "block_use_swiglu", "block_use_xavier_init", "conv_dim"),
+        *("conv_dim_out", "conv_use_xavier_init", "num_heads", "theta", "use_pos_enc"),
+    ),
+)
+QWEN3_5 = of(
+    LLAMA,
+    n_kv_head=kv_heads(4),
+    names={
+        **HEAD_NORMS,
+        "state_qkv": "linear_attn.in_proj_qkv",
+        "state_z": "linear_attn.in_proj_z",
+        "state_b": "linear_attn.in_proj_b",
+        "state_a": "linear_attn.in_proj_a",
+        "conv": "linear_attn.conv1d",
+        "decay_log": "linear_attn.A_log",
+        "decay_bias": "linear_attn.dt_bias",
+        "state_norm": "linear_attn.norm",
+        "state_out": "linear_attn.out_proj",
+    },
+    state="linear_attention",
+    full_every=Key("full_attention_interval", 4),
+    attention_gate=True,
+    conv_width=Key("linear_conv_kernel_dim", 4),
+    delta_key_heads=Key("linear_num_key_heads", 16),
+    delta_value_heads=Key("linear_num_value_heads", 32),
+    delta_key_dim=Key("linear_key_head_dim", 128),
+    delta_value_dim=Key("linear_value_head_dim", 128),
+    head_norm="rms",
+    norm_weight="1 + weight",
+    head_dim=Key("head_dim", 256),
+    rotary_share=Key("partial_rotary_factor", 0.25),
+    inert=(*ROPE_KEYS, "mlp_only_layers"),
+)
+LLAMA_FAMILIES["qwen3_5_text"] = QWEN3_5
+LLAMA_FAMILIES["qwen3_next"] = of(
+    QWEN3_5,
+    n_kv_head=kv_heads(2),
+    names={
+        **dict.fromkeys(("state_qkv", "state_z", "state_b", "state_a")),
+        "state_qkvz": "linear_attn.in_proj_qkvz",
+        "state_ba": "linear_attn.in_proj_ba",
+    },
+    n_expert=Key("num_experts", 512),
+    inert=(
+        *(*ROPE_KEYS, "mlp_only_layers", "decoder_sparse_step", "moe_intermediate_size"),
+        *("shared_expert_intermediate_size", "num_experts_per_tok", "norm_topk_prob"),
+        *("output_router_logits", "router_aux_loss_coef"),
+    ),
 )
 
 # ---- Llama's names with layer norms, or with a matrix that has no gate --------------------------

@@ -77,7 +77,7 @@ class ChatSession:
         """Another session that goes on from the ids of this one."""
         shared = self._open()
         made = ChatSession(self.model, shared, self.capacity)
-        shared.plans.cache.fork(self._place, made._place)
+        shared.plans.seen.fork(self._place, made._place)
         made.ids = list(self.ids)
         return made
 
@@ -144,8 +144,10 @@ class ChatSession:
         turn = self._turn
         if not count:
             return
-        kept = _common(self.ids, ids[:-1])  # the last row is computed: it has the next id
-        shared.plans.cache.truncate(self._place, kept)
+        seen = shared.plans.seen
+        # The last row is computed: it has the next id.
+        kept = seen.keeps(self._place, _common(self.ids, ids[:-1]))
+        seen.truncate(self._place, kept)
         self.ids = ids[:kept]
         sequence, all_ids = Place(0, ids[kept:], count, seed), list(ids)
         sequence.length = kept

@@ -206,6 +206,11 @@ class Weights:
         weight = self._upload([self._host(f"{name}.weight", True)], (rows, width, columns))
         return Linear(weight, self.vector(f"{name}.bias", rows))
 
+    def depthwise(self, name: str, channels: int, width: int) -> Tensor:
+        """float32 [channels][width] of a convolution that the file has as [channels][1][width]."""
+        self._take(f"{name}.weight", (channels, 1, width))
+        return self.device.tensor(self._floats(f"{name}.weight")[:, 0])
+
     def patches(self, name: str, rows: int, channels: int, size: int, *, bias: bool) -> Linear:
         """weight [rows][channels * size * size] of a convolution over squares that do not overlap,
         which the file has as [rows][channels][size][size]."""
