@@ -30,6 +30,14 @@
  * share the cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork
  * (the copy) clears what earlier runs reported about it.
  *
+ * A layer may hold a state of fixed size instead of keys and values: the matrices of linear attention,
+ * the last rows of a causal convolution, or both. vka_plan_add_linear_attention and
+ * vka_plan_add_causal_conv take it as cache and cache_layer, are operations of the step as those of
+ * attention are, and change it in place; their lengths are its n_append. One that holds both is a layer
+ * of two operations. A state begins as zeros, and stays as it is where a sequence appends nothing, for
+ * want of room too, and in a step that leaves its layer out. It cannot go back: of a cache with one
+ * vka_cache_truncate takes 0, which makes it zeros, and the length that the sequence has.
+ *
  * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
  * that all sequences share; a table on the device lists the pages of each sequence, for all layers. */
 #ifndef VKATTN_CACHE_H
@@ -41,10 +49,27 @@
 extern "C" {
 #endif
 
+/* What one layer of a cache holds: keys and values, with n_kv_head above 0 and the fields as of
+ * vka_cache_info, or a state, with n_state or channels above 0, or both of these. */
+struct vka_cache_layer_info {
+    size_t struct_size;
+    uint32_t n_kv_head;
+    uint32_t head_dim;
+    uint32_t value_dim; /* 0: head_dim */
+    enum vka_dtype key_dtype, value_dtype;
+    const float *key_scales, *value_scales;
+    bool no_hadamard;
+    /* F32 [batch][n_state][head_dim][value_dim]: the state of vka_linear_attention_op. */
+    uint32_t n_state;
+    /* F32 [batch][channels][conv_rows]: past and present of vka_causal_conv_op, whose (width - 1) *
+     * dilation is conv_rows. */
+    uint32_t channels, conv_rows;
+};
+
 struct vka_cache_info {
     size_t struct_size;
     uint32_t batch;   /* sequences */
-    uint32_t n_layer; /* 0: 1 */
+    uint32_t n_layer; /* 0: 1; with layers their number */
     uint32_t n_kv_head;
     uint32_t head_dim;
     uint32_t value_dim; /* 0: head_dim */
@@ -76,6 +101,10 @@ struct vka_cache_info {
      * first sequence b has pages b * count .. b * count + count - 1, as far as the pool goes. */
     uint32_t page_size;
     uint32_t n_page; /* of a paged cache: pages of the pool; 0: enough for all sequences */
+    /* [n_layer]: each layer by itself, in place of the fields from n_kv_head to value_dim and from
+     * key_dtype to no_hadamard, which are 0 or NULL then. They are copied. NULL: all layers are as those
+     * fields say. */
+    const struct vka_cache_layer_info *layers;
 };
 
 /* Makes an empty cache. INVALID; UNSUPPORTED (a limit of the device: max_allocation bounds the keys
@@ -94,7 +123,8 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
                                          uint32_t *length);
 
 /* Removes all positions from `length` on; length is at most what the sequence holds, and 0 empties
- * it. In a paged cache the sequence then needs pages of its own from `length` on: each page there
+ * it. Of a cache with states, length is 0 or what the sequence holds, else INVALID. In a paged cache
+ * the sequence then needs pages of its own from `length` on: each page there
  * that it shares with another sequence is replaced by a free page, or by none when no page is free.
  * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure
  * nothing has changed. */
@@ -108,7 +138,7 @@ VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, u
 
 /* Sets entries first .. first + count - 1 of the table of a sequence of a paged cache. pages[count]
  * are page numbers below n_page. Runs append to whatever page the table names, so pages that
- * sequences share should be full. */
+ * sequences share should be full. INVALID below the sequence's length if a layer has a state. */
 VKA_API enum vka_status vka_cache_set_pages(struct vka_cache *cache, uint32_t sequence,
                                             uint32_t first, uint32_t count, const uint32_t *pages);
 

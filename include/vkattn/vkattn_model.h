@@ -332,6 +332,10 @@ struct vka_causal_conv_op {
      * the last ones of past and input together, for the next run. The second may be in place of the
      * first. NULL: 0; not wanted. */
     struct vka_tensor *past, *present;
+    /* In place of past and present, the rows that a layer of a cache holds, of which a sequence keeps
+     * those that the step keeps: see vkattn_cache.h. NULL: none. */
+    struct vka_cache *cache;
+    uint32_t cache_layer;
     /* I32 [batch], read on the device: each sequence has only its first rows, clamped to 0 .. n; rows
      * of output from there on are 0. NULL: n. */
     struct vka_tensor *lengths;
@@ -342,7 +346,7 @@ struct vka_causal_conv_op {
     struct vka_tensor *output; /* as input */
 };
 
-/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
+/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20, q_start with a cache. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 
@@ -393,13 +397,16 @@ struct vka_linear_attention_op {
     /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
      * last. The second may be in place of the first. NULL: 0; not wanted. */
     struct vka_tensor *past_state, *present_state;
+    struct vka_cache *cache; /* in place of both, as in vka_causal_conv_op */
+    uint32_t cache_layer;
     /* These are as in vka_causal_conv_op, but past_state and present_state have n_sequence in place of
      * batch. Rows from a length on never reach a state. */
     struct vka_tensor *lengths, *q_start;
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more;
+ * q_start with a cache. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 

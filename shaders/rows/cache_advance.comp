@@ -2,7 +2,8 @@
 // rows appended next: n_row for each, or in a ragged batch those that q_start gives it; that is copied
 // to the state as it is.
 // Once a run had no room, later runs append nothing until the host changes the sequence, so that the
-// first such ticket of a plan is enough. See cache_params.
+// first such ticket of a plan is enough. See cache_params; behind the state that it names stand the rows
+// that this run keeps, u32 [batch].
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -42,6 +43,7 @@ void main()
     state[at] = fits ? old + n : old;
     state[at + p.batch] = old;
     state[at + 2 * p.batch] = fits ? 0 : 1;
+    state[at + 4 * p.batch + 1] = fits ? n : 0;
     if (fits || running[0] == 0 || full[2 * b] != 0)
         return;
     full[2 * b] = running[0];

@@ -111,9 +111,93 @@ static void linear(void **state)
     assert_int_equal(vka_plan_add_linear_attention(w->plan, &good), VKA_OK);
 }
 
+/* Layer 0 has keys and values, 1 a state; two sequences. */
+static const struct vka_cache_layer_info good_layers[2] = {
+    {.struct_size = sizeof *good_layers, .n_kv_head = 1, .head_dim = 8},
+    {.struct_size = sizeof *good_layers,
+     .n_state = 4,
+     .head_dim = 8,
+     .value_dim = 6,
+     .channels = 3,
+     .conv_rows = 3},
+};
+
+#define LAYERS(word, ...)                                                                         \
+    do {                                                                                          \
+        struct vka_cache_layer_info layers[2] = {good_layers[0], good_layers[1]};                 \
+        struct vka_cache_info info =                                                              \
+            *VKA_INFO(vka_cache_info, .batch = 2, .n_layer = 2, .capacity = 9, .layers = layers); \
+        struct vka_cache *made = NULL;                                                            \
+        __VA_ARGS__;                                                                              \
+        FAILS(VKA_INVALID, word, vka_cache_create(w->device, &info, &made));                      \
+    } while (0)
+
+static void cache_layers(void **state)
+{
+    struct world *w = *state;
+    static const float one[] = {1};
+    LAYERS("layers is given, and a field", info.head_dim = 8);
+    LAYERS("layers is given, and a field", info.n_kv_head = 1);
+    LAYERS("layers is given, and a field", info.key_dtype = VKA_F16);
+    LAYERS("layers is given, and a field", info.key_scales = one);
+    LAYERS("layers is given, and a field", info.no_hadamard = true);
+    LAYERS("n_layer is 0", info.n_layer = 0);
+    LAYERS("layers[1].struct_size", layers[1].struct_size = 0);
+    LAYERS("layers[1].n_kv_head, n_state and channels are 0",
+           layers[1] = (struct vka_cache_layer_info){.struct_size = sizeof layers[1]});
+    LAYERS("layers[0].n_kv_head is 1, but n_state", layers[0].n_state = 2);
+    LAYERS("layers[0].n_kv_head is 1, but n_state", layers[0].conv_rows = 2);
+    LAYERS("layers[1].channels is 3 and conv_rows 0", layers[1].conv_rows = 0);
+    LAYERS("layers[1].channels is 0 and conv_rows 3", layers[1].channels = 0);
+    LAYERS("layers[0].head_dim is 0", layers[0].head_dim = 0);
+    LAYERS("layers[1].head_dim is 8, but", layers[1].n_state = 0);
+    LAYERS("layers[1].value_dim is given", layers[1].n_state = layers[1].head_dim = 0);
+    LAYERS("layers[1].key_dtype, value_dtype", layers[1].value_dtype = VKA_F16);
+    LAYERS("layers[1].key_dtype, value_dtype", layers[1].key_scales = one);
+    LAYERS("layers[0].key_dtype is i32", layers[0].key_dtype = VKA_I32);
+    LAYERS("layers[0].key_scales is given", layers[0].key_scales = one);
+}
+
+static void cached(void **state)
+{
+    struct world *w = *state;
+    struct vka_cache *cache = NULL;
+    assert_int_equal(vka_cache_create(w->device,
+                                      VKA_INFO(vka_cache_info, .batch = 2, .n_layer = 2,
+                                               .capacity = 9, .layers = good_layers),
+                                      &cache),
+                     VKA_OK);
+#define CACHED op.cache = cache, op.cache_layer = 1
+#define CONV_CACHED CACHED, op.past = op.present = NULL
+#define LINEAR_CACHED CACHED, op.past_state = op.present_state = NULL
+    CONV(VKA_INVALID, "past or present is given, but", CACHED);
+    CONV(VKA_INVALID, "cache_layer is 2", CONV_CACHED, op.cache_layer = 2);
+    CONV(VKA_INVALID, "cache_layer is 0, which holds no state", CONV_CACHED, op.cache_layer = 0);
+    CONV(VKA_INVALID, "the state of cache_layer 1", CONV_CACHED, op.weight = T(VKA_F32, 3, 3));
+    CONV(VKA_INVALID, "10 rows exceed", CONV_CACHED, op.input = T(VKA_F32, 2, 10, 3),
+         op.output = T(VKA_F32, 2, 10, 3));
+    CONV(VKA_UNSUPPORTED, "q_start is given with a cache", CONV_CACHED,
+         op.input = T(VKA_F32, 1, 5, 3), op.output = T(VKA_F32, 1, 5, 3),
+         op.q_start = T(VKA_I32, 3));
+    LINEAR(VKA_INVALID, "past_state or present_state is given, but", CACHED);
+    LINEAR(VKA_INVALID, "cache_layer is 9", LINEAR_CACHED, op.cache_layer = 9);
+    LINEAR(VKA_INVALID, "cache_layer is 0, which holds no state", LINEAR_CACHED,
+           op.cache_layer = 0);
+    LINEAR(VKA_INVALID, "the state of cache_layer 1", LINEAR_CACHED, op.v = T(VKA_F32, 2, 4, 5, 5),
+           op.output = T(VKA_F32, 2, 4, 5, 5));
+    struct vka_attention_op attention =
+        *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 2, 1, 5, 8), .k = T(VKA_F32, 2, 1, 5, 8),
+                  .v = T(VKA_F32, 2, 1, 5, 8), .output = T(VKA_F32, 2, 1, 5, 8), .cache = cache,
+                  .cache_layer = 1);
+    FAILS(VKA_INVALID, "which holds a state, not keys",
+          vka_plan_add_attention(w->plan, &attention));
+    vka_cache_destroy(&cache);
+}
+
 TEST_PROGRAM(api_errors_state)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(conv), cmocka_unit_test(linear),
+                                       cmocka_unit_test(cache_layers), cmocka_unit_test(cached),
                                        cmocka_unit_test(world_is_well)};
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }

@@ -170,7 +170,7 @@ static enum vka_status create(struct check *c, struct append_case *t)
 static enum vka_status add(struct vka_plan *plan, const struct append_case *t, bool apart,
                            struct vka_cache *cache, struct vka_tensor *turned)
 {
-    const struct cache_use use = {cache, 0, t->n_new, t->n_append.view, t->q_start.view};
+    const struct cache_use use = {cache, 0, t->n_new, t->n_append.view, t->q_start.view, HELD_KEYS};
     const struct vka_tensor positions = cache_positions(cache);
     struct new_rows rows = {*t->k.view, *t->v.view, *t->q.view, turned->dtype, &t->rope};
     ENSURE(plan_begin_step(plan, &use));

@@ -201,15 +201,18 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
     const struct vka_cache_info *i = &cache->info;
     const uint32_t batch = a->n_sequence ? a->n_sequence : a->batch;
     ENSURE_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
-    ENSURE_ARG(i->batch == batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
-                   i->value_dim == a->value_dim,
-               "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but %s "
-               "have %u, %u, %u and %u",
-               caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim,
-               a->n_sequence ? "q_start, k and v" : "k and v", batch, a->n_kv_head, a->head_dim,
-               a->value_dim);
     ENSURE_ARG(use->layer < i->n_layer, "%s: cache_layer is %u, but the cache has %u layers",
                caller, use->layer, i->n_layer);
+    const struct vka_cache_layer_info *layer = &cache->layers[use->layer].info;
+    ENSURE_ARG(layer->n_kv_head, "%s: cache_layer is %u, which holds a state, not keys and values",
+               caller, use->layer);
+    ENSURE_ARG(i->batch == batch && layer->n_kv_head == a->n_kv_head &&
+                   layer->head_dim == a->head_dim && layer->value_dim == a->value_dim,
+               "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but %s "
+               "have %u, %u, %u and %u",
+               caller, i->batch, layer->n_kv_head, layer->head_dim, layer->value_dim,
+               a->n_sequence ? "q_start, k and v" : "k and v", batch, a->n_kv_head, a->head_dim,
+               a->value_dim);
     ENSURE_ARG(a->n_sequence || use->n_new <= i->capacity,
                "%s: %u new keys exceed the cache's capacity of %u", caller, use->n_new,
                i->capacity);
@@ -219,7 +222,8 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: the cache has keys of type %s and values of type %s, which only the "
                          "fused path reads, and it returns no scores",
-                         caller, vka_dtype_name(i->key_dtype), vka_dtype_name(i->value_dtype));
+                         caller, vka_dtype_name(layer->key_dtype),
+                         vka_dtype_name(layer->value_dtype));
     ENSURE_ARG(!a->options->kv_length && !a->options->query_offset,
                "%s: kv_length or query_offset is given, but the cache sets them", caller);
     a->n_kv = i->capacity;
@@ -429,7 +433,8 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
     if (op->cache) {
         ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
                    caller);
-        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append, op->q_start};
+        *use = (struct cache_use){op->cache,    op->cache_layer, a->n_kv,
+                                  op->n_append, op->q_start,     HELD_KEYS};
         ENSURE(attention_check_cache(plan, caller, use, a));
     }
     ENSURE_ARG(op->cache || (!op->n_append && !op->cache_layer),

@@ -35,6 +35,11 @@ static const struct cached_layer *layer_of(const struct cache_use *use)
     return &use->cache->layers[use->layer];
 }
 
+static const struct vka_cache_layer_info *info_of(const struct append *a)
+{
+    return &layer_of(a->use)->info;
+}
+
 /* The slice of rows [batch][heads][rows][features], with `group` heads for each key head. */
 static struct vka_tensor rows_slice(const struct vka_tensor *rows, const struct slice *slice,
                                     uint32_t group)
@@ -131,7 +136,7 @@ static uint32_t items_of(uint32_t n_feature, uint32_t dim)
 /* The most items of a row, and lanes that do not idle for want of them. */
 static uint32_t widest_of(const struct append *a)
 {
-    const struct vka_cache_info *i = &a->use->cache->info;
+    const struct vka_cache_layer_info *i = info_of(a);
     const uint32_t key = a->k ? items_of(i->head_dim, a->rope ? a->rope->dim : 0) : 0;
     const uint32_t value = a->v ? items_of(i->value_dim, 0) : 0;
     return key > value ? key : value;
@@ -156,8 +161,9 @@ static uint32_t run_of(uint32_t n_row)
 }
 
 /* Work of some rows of a key head. */
-static double row_work(const struct append *a, const struct vka_cache_info *i)
+static double row_work(const struct append *a)
 {
+    const struct vka_cache_layer_info *i = info_of(a);
     double place = (a->k ? i->head_dim : 0.0) + (a->v ? i->value_dim : 0.0);
     double turn = a->q ? (a->group + 1.0) * i->head_dim : 0.0;
     return WORK_PLACE * place + WORK_SCORE * turn;
@@ -166,7 +172,7 @@ static double row_work(const struct append *a, const struct vka_cache_info *i)
 static struct work work_of(const struct append *a, const uint32_t size[4])
 {
     const double rows = (double)size[0] * size[1] * size[2], run = run_of(size[2]);
-    return (struct work){rows * row_work(a, &a->use->cache->info),
+    return (struct work){rows * row_work(a),
                          2 * lanes_of(a) * run * (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
                          run * (1 + SEARCH)};
 }
@@ -177,6 +183,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
 {
     const struct vka_cache *cache = a->use->cache;
     const struct vka_cache_info *i = &cache->info;
+    const struct vka_cache_layer_info *layer = info_of(a);
     const uint32_t *size = slice->size, dim = a->rope ? a->rope->dim : 0;
     const uint32_t run = run_of(size[2]), lanes = lanes_of(a);
     const uint64_t items = (uint64_t)divide_up(size[2], run) * widest_of(a);
@@ -185,8 +192,8 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
         .run = run,
         .n_key = a->k ? size[1] : 0,
         .n_value = a->v ? size[1] : 0,
-        .head_dim = i->head_dim,
-        .value_dim = i->value_dim,
+        .head_dim = layer->head_dim,
+        .value_dim = layer->value_dim,
         .dim = dim,
         .interleaved = a->rope && a->rope->interleaved,
         .batch = i->batch,
@@ -209,7 +216,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
     pass->groups[2] = size[0];
     pass->work = work_of(a, size);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%u, %u/%u, %s*%s%s%s", size[0], size[1],
-             size[2], i->head_dim, i->value_dim, vka_dtype_name(layer_of(a->use)->k.dtype),
+             size[2], layer->head_dim, layer->value_dim, vka_dtype_name(layer_of(a->use)->k.dtype),
              vka_dtype_name(layer_of(a->use)->v.dtype), a->k ? "" : ", values",
              a->v ? "" : ", keys");
 }
@@ -261,7 +268,7 @@ bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *u
 static enum vka_status add_passes(struct vka_plan *plan, const struct append *a,
                                   const uint32_t rows[4])
 {
-    const struct vka_cache_info *i = &a->use->cache->info;
+    const struct vka_cache_layer_info *i = info_of(a);
     const uint32_t width = (a->k ? i->head_dim : 0) + (a->v ? i->value_dim : 0);
     const uint32_t size[4] = {rows[0], rows[1], rows[2], width};
     struct cut cut = {

@@ -1,38 +1,47 @@
 #include "op/cache/cache.h"
 #include "op/cache/pages.h"
-#include "core/dtype.h"
-#include "params/params.h"
+#include "op/cache/layers.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_HADAMARD 16u /* features */
-
-static enum vka_status check_type(struct log *log, const char *caller,
-                                  const struct vka_cache_info *info, const char *name,
-                                  enum vka_dtype dtype, uint32_t dim)
+/* All layers, where the info lists none. */
+static struct vka_cache_layer_info common_layer(const struct vka_cache_info *info)
 {
-    ENSURE_ARG(dtype_word_values(dtype) != 0, "%s: %s is %s, not one of %s", caller, name,
-               vka_dtype_name(dtype), dtype_cached_names());
-    ENSURE_ARG(!dtype_has_hadamard(dtype) || info->no_hadamard || dim % LEAST_HADAMARD == 0,
-               "%s: %s is %s, whose Hadamard matrix needs a head that is a multiple of %u, "
-               "not %u; set no_hadamard to do without",
-               caller, name, vka_dtype_name(dtype), LEAST_HADAMARD, dim);
-    return VKA_OK;
+    return (struct vka_cache_layer_info){
+        .struct_size = sizeof(struct vka_cache_layer_info),
+        .n_kv_head = info->n_kv_head,
+        .head_dim = info->head_dim,
+        .value_dim = info->value_dim,
+        .key_dtype = info->key_dtype,
+        .value_dtype = info->value_dtype,
+        .key_scales = info->key_scales,
+        .value_scales = info->value_scales,
+        .no_hadamard = info->no_hadamard,
+    };
 }
 
-/* 1 / scale is neither 0 nor subnormal. */
-static enum vka_status check_scales(struct log *log, const char *caller, const char *name,
-                                    enum vka_dtype dtype, const float *scales, uint32_t n_head)
+static enum vka_status check_layers(struct log *log, const char *caller,
+                                    const struct vka_cache_info *info)
 {
-    ENSURE_ARG(!scales || dtype_is_head_scaled(dtype),
-               "%s: %s is given, but the type is %s, whose heads take no scales: leave it NULL",
-               caller, name, vka_dtype_name(dtype));
-    for (uint32_t h = 0; scales && h < n_head; h++)
-        ENSURE_ARG(scales[h] >= 0x1p-126f && scales[h] <= 0x1p126f,
-                   "%s: %s[%u] is %g, not a number from 2^-126 to 2^126", caller, name, h,
-                   (double)scales[h]);
+    const struct vka_cache_layer_info common = common_layer(info);
+    if (!info->layers) {
+        ENSURE_ARG(info->n_kv_head && info->head_dim, "%s: n_kv_head or head_dim is 0", caller);
+        return cache_check_layer(log, caller, "", &common);
+    }
+    ENSURE_ARG(!common.n_kv_head && !common.head_dim && !common.value_dim && !common.key_dtype &&
+                   !common.value_dtype && !common.key_scales && !common.value_scales &&
+                   !common.no_hadamard,
+               "%s: layers is given, and a field of what all layers hold, from n_kv_head to "
+               "no_hadamard, too",
+               caller);
+    ENSURE_ARG(info->n_layer, "%s: layers is given, but n_layer is 0", caller);
+    for (uint32_t i = 0; i < info->n_layer; i++) {
+        char where[32];
+        snprintf(where, sizeof where, "layers[%u].", i);
+        ENSURE(cache_check_layer(log, caller, where, &info->layers[i]));
+    }
     return VKA_OK;
 }
 
@@ -40,19 +49,11 @@ static enum vka_status check_info(struct log *log, const char *caller,
                                   const struct vka_cache_info *info)
 {
     enum vka_status status = VKA_OK;
-    CHECK_ARG(info->batch >= 1 && info->n_kv_head >= 1 && info->head_dim >= 1 &&
-                  info->capacity >= 1,
-              "%s: batch, n_kv_head, head_dim or capacity is 0", caller);
+    CHECK_ARG(info->batch >= 1 && info->capacity >= 1, "%s: batch or capacity is 0", caller);
     CHECK_ARG(info->capacity <= 1u << 30 && info->batch <= 1u << 24,
               "%s: capacity exceeds 2^30 or batch exceeds 2^24", caller);
     CHECK_ARG(info->n_layer <= 4096, "%s: n_layer exceeds 4096", caller);
-    TRY(check_type(log, caller, info, "key_dtype", info->key_dtype, info->head_dim));
-    TRY(check_type(log, caller, info, "value_dtype", info->value_dtype,
-                   info->value_dim ? info->value_dim : info->head_dim));
-    TRY(check_scales(log, caller, "key_scales", info->key_dtype, info->key_scales,
-                     info->n_kv_head));
-    TRY(check_scales(log, caller, "value_scales", info->value_dtype, info->value_scales,
-                     info->n_kv_head));
+    TRY(check_layers(log, caller, info));
     uint32_t size = info->page_size;
     CHECK_ARG(size == 0 || (size % 16 == 0 && size >= 16 && size <= 256),
               "%s: page_size is %u, not 0 or a multiple of 16 from 16 to 256", caller, size);
@@ -62,140 +63,22 @@ fail:
     return status;
 }
 
-static enum vka_status create_tensor(struct vka_cache *cache, enum memory_kind kind,
-                                     enum vka_dtype dtype, const uint32_t size[4],
-                                     struct vka_tensor *tensor)
-{
-    struct log *log = &cache->device->log;
-    enum vka_status status = VKA_OK;
-    tensor->dtype = dtype;
-    if (!shape_dense(4, size, &tensor->shape))
-        return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
-    TRY(storage_create(cache->device, kind, vka_tensor_size(tensor), &tensor->storage));
-fail:
-    return status;
-}
-
 static uint32_t *host_words(const struct vka_tensor *tensor)
 {
     return (uint32_t *)memory_mapped(&tensor->storage->range) + tensor->shape.offset;
-}
-
-/* Writes the scales of heads behind the rows. */
-static enum vka_status write_scales(const struct vka_cache *cache, const struct cached_rows *cached,
-                                    const float *scales)
-{
-    struct memory_range *range = &cached->rows.storage->range;
-    const size_t size = 2 * sizeof *scales * cache->info.n_kv_head;
-    char *mapped = memory_mapped(range);
-    if (!mapped)
-        return queue_write(cache->device, range, 4 * cached->scales, scales, size);
-    memcpy(mapped + 4 * cached->scales, scales, size);
-    return VKA_OK;
-}
-
-static enum vka_status write_all_scales(const struct vka_cache *cache)
-{
-    for (uint32_t l = 0; l < cache->info.n_layer; l++) {
-        if (cache->key_scales)
-            ENSURE(write_scales(cache, &cache->layers[l].k, cache->key_scales));
-        if (cache->value_scales)
-            ENSURE(write_scales(cache, &cache->layers[l].v, cache->value_scales));
-    }
-    return VKA_OK;
-}
-
-/* Bytes of rows, then two float32 for each head. */
-static enum vka_status create_head_scaled(struct vka_cache *cache, struct cached_rows *cached)
-{
-    const uint64_t bytes = shape_count(&cached->rows.shape);
-    const uint64_t all = bytes + 8 * (uint64_t)cache->info.n_kv_head;
-    cached->scales = bytes / 4;
-    if (all > UINT32_MAX)
-        return log_error(&cache->device->log, VKA_UNSUPPORTED,
-                         "vka_cache_create: a quantised layer has more than 2^32 values");
-    return storage_create(cache->device, MEMORY_DEVICE, all, &cached->rows.storage);
-}
-
-uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head)
-{
-    return (uint32_t)cached->scales + (dtype_is_head_scaled(cached->dtype) ? head : 0);
-}
-
-/* Rows are padded to whole blocks. */
-static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t size[4],
-                                     struct cached_rows *cached)
-{
-    const uint32_t values = divide_up(size[3], CACHE_BLOCK) * CACHE_BLOCK;
-    struct log *log = &cache->device->log;
-    struct shape *shape = &cached->rows.shape;
-    cached->rows.dtype = VKA_I8;
-    cached->byte_values = dtype_word_values(cached->dtype) / 4;
-    if (!shape_dense(4, (const uint32_t[]){size[0], size[1], size[2], values / cached->byte_values},
-                     shape))
-        return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
-    if (dtype_is_head_scaled(cached->dtype))
-        return create_head_scaled(cache, cached);
-    uint64_t bytes = shape_count(shape), n_scale = bytes * cached->byte_values / CACHE_BLOCK;
-    cached->scales = bytes / 2;
-    if (bytes * cached->byte_values > UINT32_MAX - 2 * n_scale)
-        return log_error(log, VKA_UNSUPPORTED,
-                         "vka_cache_create: a quantised layer has more than 2^32 values");
-    return storage_create(cache->device, MEMORY_DEVICE, bytes + 2 * n_scale, &cached->rows.storage);
-}
-
-struct vka_tensor cache_bytes(const struct cached_rows *cached)
-{
-    struct vka_tensor bytes = {.storage = cached->rows.storage, .dtype = VKA_I8};
-    bytes.shape =
-        (struct shape){.rank = 1, .size = {(uint32_t)bytes.storage->bytes}, .stride = {1}};
-    return bytes;
-}
-
-/* The largest power of two that divides a head. */
-static uint32_t hadamard_block(uint32_t dim)
-{
-    return dim & (~dim + 1);
-}
-
-static enum vka_status create_rows(struct vka_cache *cache, enum vka_dtype dtype, uint32_t dim,
-                                   struct cached_rows *cached)
-{
-    const struct vka_cache_info *i = &cache->info;
-    bool paged = i->page_size != 0;
-    /* A multiple of 16 rows, so that the bytes of a sequence are whole words for every type. */
-    const uint32_t size[4] = {paged ? i->n_page : i->batch, i->n_kv_head,
-                              paged ? i->page_size : divide_up(i->capacity, 16) * 16, dim};
-    *cached = (struct cached_rows){.dtype = dtype, .byte_values = 1};
-    if (dtype_has_hadamard(dtype) && !i->no_hadamard)
-        cached->hadamard = hadamard_block(dim);
-    if (dtype_is_scaled(dtype))
-        ENSURE(create_blocks(cache, size, cached));
-    else
-        ENSURE(create_tensor(cache, MEMORY_DEVICE, dtype, size, &cached->rows));
-    if (!paged)
-        cached->rows.shape.size[2] = i->capacity;
-    return VKA_OK;
-}
-
-static enum vka_status create_layer(struct vka_cache *cache, struct cached_layer *layer)
-{
-    const struct vka_cache_info *i = &cache->info;
-    ENSURE(create_rows(cache, i->key_dtype, i->head_dim, &layer->k));
-    return create_rows(cache, i->value_dtype, i->value_dim, &layer->v);
 }
 
 /* State and page table in one storage: kernels bind both at once. */
 static enum vka_status create_words(struct vka_cache *cache)
 {
     const struct vka_cache_info *i = &cache->info;
-    const uint32_t n_state = 4 * i->batch + 1;
+    const uint32_t n_state = 5 * i->batch + 1;
     const uint64_t n_entry = (uint64_t)i->batch * cache->table_row, all = n_state + n_entry;
     if (all > UINT32_MAX)
         return log_error(&cache->device->log, VKA_UNSUPPORTED,
                          "vka_cache_create: a page table of more than 2^32 entries");
-    ENSURE(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 1, (uint32_t)all},
-                         &cache->words));
+    ENSURE(cache_create_tensor(cache, MEMORY_STAGING, VKA_I32,
+                               (const uint32_t[]){1, 1, 1, (uint32_t)all}, &cache->words));
     cache->state = tensor_slice_along(&cache->words, 3, 0, n_state);
     memset(host_words(&cache->state), 0, 4 * (size_t)n_state);
     if (n_entry)
@@ -208,13 +91,25 @@ static enum vka_status create_words(struct vka_cache *cache)
     return VKA_OK;
 }
 
+/* Scales of heads, and states of zeros. */
+static enum vka_status write_floats(const struct vka_cache *cache)
+{
+    ENSURE(cache_write_scales(cache));
+    for (uint32_t b = 0; cache->has_state && b < cache->info.batch; b++)
+        ENSURE(cache_zero_states(cache, b));
+    return VKA_OK;
+}
+
 static enum vka_status create_tensors(struct vka_cache *cache)
 {
     enum vka_status status = VKA_OK;
-    const struct vka_cache_info *i = &cache->info;
-    for (uint32_t l = 0; l < i->n_layer; l++)
-        TRY(create_layer(cache, &cache->layers[l]));
-    TRY(write_all_scales(cache));
+    const struct vka_cache_layer_info common = common_layer(&cache->info);
+    const struct vka_cache_layer_info *layers = cache->info.layers;
+    for (uint32_t l = 0; l < cache->info.n_layer; l++) {
+        TRY(cache_create_layer(cache, layers ? &layers[l] : &common, &cache->layers[l]));
+        cache->has_state |= cache_is_state(&cache->layers[l]);
+    }
+    TRY(write_floats(cache));
     TRY(create_words(cache));
 fail:
     return status;
@@ -225,29 +120,14 @@ static void release_nothing(struct recorded *self)
     (void)self;
 }
 
-/* Counts uses again after a loss, which resets the table, and writes the scales. */
+/* Counts uses again after a loss, which resets the table, and writes scales and states. */
 static enum vka_status restore_uses(struct recorded *self)
 {
     struct vka_cache *cache =
         (struct vka_cache *)((char *)self - offsetof(struct vka_cache, recorded));
     if (cache->table_row)
         cache_count_uses(cache);
-    return write_all_scales(cache);
-}
-
-/* *to: scales of heads and their inverses, or NULL where the type makes its own. */
-static enum vka_status keep_scales(struct log *log, enum vka_dtype dtype, const float *scales,
-                                   uint32_t n_head, float **to)
-{
-    if (!dtype_is_head_scaled(dtype))
-        return VKA_OK;
-    *to = malloc(2 * sizeof **to * n_head);
-    ENSURE_ALLOC(*to);
-    for (uint32_t h = 0; h < n_head; h++) {
-        (*to)[h] = scales ? scales[h] : 1;
-        (*to)[n_head + h] = 1 / (*to)[h];
-    }
-    return VKA_OK;
+    return write_floats(cache);
 }
 
 enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cache_info *info,
@@ -272,9 +152,6 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     device->recorded = &cache->recorded;
     cache->references = 1;
     cache->info = *info;
-    cache->info.key_scales = cache->info.value_scales = NULL; /* the caller's */
-    if (!cache->info.value_dim)
-        cache->info.value_dim = info->head_dim;
     if (!cache->info.n_layer)
         cache->info.n_layer = 1;
     if (info->page_size) {
@@ -291,10 +168,9 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     CHECK_ALLOC(cache->changed);
     cache->uses = calloc(cache->table_row ? cache->info.n_page : 1, sizeof *cache->uses);
     CHECK_ALLOC(cache->uses);
-    TRY(keep_scales(log, info->key_dtype, info->key_scales, info->n_kv_head, &cache->key_scales));
-    TRY(keep_scales(log, info->value_dtype, info->value_scales, info->n_kv_head,
-                    &cache->value_scales));
     TRY(create_tensors(cache));
+    cache->info.key_scales = cache->info.value_scales = NULL; /* the caller's, as layers are */
+    cache->info.layers = NULL;
     *out = cache;
     return VKA_OK;
 
@@ -311,14 +187,10 @@ void cache_unref(struct vka_cache *cache)
     while (*link != &cache->recorded)
         link = &(*link)->next;
     *link = cache->recorded.next;
-    for (uint32_t i = 0; cache->layers && i < cache->info.n_layer; i++) {
-        storage_unref(&cache->layers[i].k.rows.storage);
-        storage_unref(&cache->layers[i].v.rows.storage);
-    }
+    for (uint32_t i = 0; cache->layers && i < cache->info.n_layer; i++)
+        cache_free_layer(&cache->layers[i]);
     storage_unref(&cache->words.storage);
     free(cache->layers);
-    free(cache->key_scales);
-    free(cache->value_scales);
     free(cache->changed);
     free(cache->uses);
     free(cache);
@@ -350,6 +222,13 @@ struct vka_tensor cache_lengths(const struct vka_cache *cache)
 struct vka_tensor cache_positions(const struct vka_cache *cache)
 {
     return state_row(cache, 1);
+}
+
+struct vka_tensor cache_kept(const struct vka_cache *cache)
+{
+    struct vka_tensor t = state_row(cache, 4);
+    t.shape.offset++;
+    return t;
 }
 
 uint32_t *cache_length_words(const struct vka_cache *cache)

@@ -18,5 +18,7 @@ uint32_t *cache_length_words(const struct vka_cache *cache);
 /* Lengths and old lengths, I32 [batch]. */
 struct vka_tensor cache_lengths(const struct vka_cache *cache);
 struct vka_tensor cache_positions(const struct vka_cache *cache);
+/* Rows that each sequence keeps of the last step, I32 [batch]. */
+struct vka_tensor cache_kept(const struct vka_cache *cache);
 
 #endif

@@ -1,5 +1,6 @@
 /* Changes of a cache by the host between runs: lengths, truncation, forks, pages. */
 #include "op/cache/cache.h"
+#include "op/cache/layers.h"
 #include "op/cache/pages.h"
 #include "op/cache/room.h"
 
@@ -54,8 +55,15 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
     CHECK_ARG(length <= words[sequence] && length <= cache->info.capacity,
               "%s: length is %u, but sequence %u holds only %u", __func__, length, sequence,
               words[sequence]);
+    CHECK_ARG(
+        !cache->has_state || !length || length == words[sequence],
+        "%s: length is %u, but sequence %u holds %u, and a layer has a state, which cannot go "
+        "back: expected 0 or %u",
+        __func__, length, sequence, words[sequence], words[sequence]);
     if (cache->table_row)
         TRY(cache_own_pages(cache, sequence, length));
+    if (!length)
+        TRY(cache_zero_states(cache, sequence));
     words[sequence] = length;
     cache_change(cache, sequence);
 fail:
@@ -113,6 +121,7 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
         TRY(fork_pages(cache, from, to, words[from]));
     else if (words[from] > 0)
         TRY(fork_dense(cache, from, to));
+    TRY(cache_copy_states(cache, from, to));
     words[to] = words[from];
     cache_change(cache, to);
 fail:
@@ -133,6 +142,11 @@ enum vka_status vka_cache_set_pages(struct vka_cache *cache, uint32_t sequence, 
     for (uint32_t i = 0; i < count; i++)
         CHECK_ARG(pages[i] < cache->info.n_page, "%s: pages[%u] is %u, but the pool has %u pages",
                   __func__, i, pages[i], cache->info.n_page);
+    const uint32_t length = cache_length_words(cache)[sequence];
+    CHECK_ARG(
+        !cache->has_state || !count || first >= divide_up(length, cache->info.page_size),
+        "%s: first is %u, but pages below sequence %u's length of %u stay, as a layer has a state",
+        __func__, first, sequence, length);
     cache_set_pages(cache, sequence, first, count, pages);
     if (count)
         cache_change(cache, sequence);

@@ -29,6 +29,8 @@ static enum vka_status copy_outer(struct vka_cache *cache, const struct cached_r
 enum vka_status cache_copy_outer(struct vka_cache *cache, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < cache->info.n_layer; i++) {
+        if (cache_is_state(&cache->layers[i]))
+            continue;
         ENSURE(copy_outer(cache, &cache->layers[i].k, from, to));
         ENSURE(copy_outer(cache, &cache->layers[i].v, from, to));
     }

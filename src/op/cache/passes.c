@@ -20,6 +20,14 @@ static struct vka_tensor words_of(struct storage *storage)
     return t;
 }
 
+static bool has_blocks(const struct vka_cache *cache)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < cache->info.n_layer; i++)
+        found |= cache_has_blocks(&cache->layers[i]);
+    return found;
+}
+
 enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full_words)
 {
@@ -27,7 +35,7 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
     const struct vka_tensor *n_append = use->n_append;
     uint32_t n_new = use->n_new;
     enum vka_status status = VKA_OK;
-    if (cache_has_blocks(cache->layers)) /* whose test is one of both */
+    if (has_blocks(cache)) /* whose test is one of both */
         status = plan_settle_kernel(plan, KERNEL_cache_quantise);
     if (status == VKA_OK)
         status = plan_settle_kernel(plan, KERNEL_cache_advance);
@@ -218,7 +226,7 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     p.to_head = (uint32_t)t[1] * values;
     p.to_row = (uint32_t)t[2] * values;
     p.scale_offset = dtype_is_head_scaled(cached->dtype) /* of these heads, 1 / scale */
-                         ? cache_scales_from(cached, cache->info.n_kv_head + slice->first[1])
+                         ? cache_scales_from(cached, cached->rows.shape.size[1] + slice->first[1])
                          : (uint32_t)cached->scales;
     pass->name = "append";
     pass->reason = "blocks of 32 features";
@@ -247,7 +255,7 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
 {
     enum vka_status status = VKA_OK;
     const struct vka_cache_info *i = &cache->info;
-    const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
+    const uint32_t size[4] = {i->batch, cached->shape.size[1], i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
     const struct cache_gather gather = {cache, *cached, *dense};
     TRY(add_passes(plan, KERNEL_cache_gather, &gather, dense, make_gather));

@@ -18,7 +18,8 @@ struct kept_cache {
     /* The last step that was added, see vkattn_cache.h. */
     uint32_t n_new;
     struct vka_tensor n_append, q_start; /* storage NULL: none */
-    bool *had;                           /* [n_layer]: the step has had the layer */
+    /* [n_layer], a bit for each enum cache_held: what of the layer the step has had. */
+    uint8_t *had;
 };
 
 static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
@@ -94,7 +95,7 @@ static enum vka_status keep(struct vka_plan *plan, struct vka_cache *cache, stru
                                 cache,
                                 full,
                                 cache->n_change,
-                                .had = calloc(cache->info.n_layer, sizeof(bool))};
+                                .had = calloc(cache->info.n_layer, 1)};
     cache->references++;
     if (!kept->had) {
         release(&kept->attached);
@@ -109,8 +110,8 @@ static bool continues(const struct kept_cache *kept, const struct cache_use *use
 {
     uint32_t had = 0;
     for (uint32_t i = 0; kept && i < kept->cache->info.n_layer; i++)
-        had += kept->had[i];
-    return had && !kept->had[use->layer];
+        had |= kept->had[i];
+    return had && !(kept->had[use->layer] & 1u << use->held);
 }
 
 /* Whether two I32 tensors are one, or both are absent. */
@@ -159,5 +160,5 @@ void plan_end_step(struct vka_plan *plan, const struct cache_use *use)
         kept->n_append = use->n_append ? *use->n_append : (struct vka_tensor){0};
         kept->q_start = use->q_start ? *use->q_start : (struct vka_tensor){0};
     }
-    kept->had[use->layer] = true;
+    kept->had[use->layer] |= (uint8_t)(1u << use->held);
 }

@@ -14,9 +14,20 @@ struct cached_rows {
     uint32_t hadamard;      /* features of a block that a Hadamard matrix multiplies; 0: none */
 };
 
+/* What a layer holds: keys and values, or states in float32; storage NULL: not these. */
 struct cached_layer {
+    struct vka_cache_layer_info info; /* defaults filled in */
     struct cached_rows k, v;
+    float *key_scales; /* of heads: [2][n_kv_head] scale, 1 / scale; else NULL */
+    float *value_scales;
+    struct vka_tensor linear; /* [batch][n_state][head_dim][value_dim] */
+    struct vka_tensor conv;   /* [batch][channels][conv_rows] */
 };
+
+static inline bool cache_is_state(const struct cached_layer *layer)
+{
+    return !layer->k.rows.storage;
+}
 
 static inline bool cache_has_blocks(const struct cached_layer *layer)
 {
@@ -25,22 +36,24 @@ static inline bool cache_has_blocks(const struct cached_layer *layer)
 
 struct vka_cache {
     struct vka_device *device;
-    struct vka_cache_info info;  /* defaults filled in */
+    struct vka_cache_info info;  /* defaults filled in; of a layer, its own info */
     uint32_t table_row;          /* most pages of a sequence; 0: not paged */
     struct cached_layer *layers; /* [n_layer] */
-    float *key_scales;           /* of heads: [2][n_kv_head] scale, 1 / scale; else NULL */
-    float *value_scales;
-    struct vka_tensor words; /* I32, `state` and behind it `table`; host-visible */
-    struct vka_tensor state; /* I32 [4 * batch + 1], see cache_params */
-    struct vka_tensor table; /* I32 [batch][table_row] page numbers; paged only */
-    uint32_t *uses;          /* [n_page], paged only: table entries that name the page */
-    uint32_t n_free;         /* pages without uses */
-    uint32_t first_free;     /* no page before it is free */
-    uint64_t n_change;       /* changes by the host to lengths or pages */
-    uint64_t *changed;       /* [batch]: last change of a sequence */
+    bool has_state;              /* a layer has one */
+    struct vka_tensor words;     /* I32, `state` and behind it `table`; host-visible */
+    struct vka_tensor state;     /* I32 [5 * batch + 1], see cache_params and cache_kept */
+    struct vka_tensor table;     /* I32 [batch][table_row] page numbers; paged only */
+    uint32_t *uses;              /* [n_page], paged only: table entries that name the page */
+    uint32_t n_free;             /* pages without uses */
+    uint32_t first_free;         /* no page before it is free */
+    uint64_t n_change;           /* changes by the host to lengths or pages */
+    uint64_t *changed;           /* [batch]: last change of a sequence */
     size_t references;
     struct recorded recorded;
 };
+
+/* What an operation uses of a layer. */
+enum cache_held { HELD_KEYS = 0, HELD_LINEAR, HELD_CONV };
 
 /* An operation's use of a cache. */
 struct cache_use {
@@ -48,6 +61,7 @@ struct cache_use {
     uint32_t layer, n_new;
     const struct vka_tensor *n_append; /* NULL: all new rows of a sequence */
     const struct vka_tensor *q_start;  /* new rows are packed; NULL: n_new for each sequence */
+    enum cache_held held;
 };
 
 #endif

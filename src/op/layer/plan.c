@@ -191,7 +191,8 @@ enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
     if (op->q_start)
         TRY(attention_check_ragged(plan, caller, op->q_start, op->cache, a->n_kv, a));
     if (op->cache) {
-        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append, op->q_start};
+        *use = (struct cache_use){op->cache,    op->cache_layer, a->n_kv,
+                                  op->n_append, op->q_start,     HELD_KEYS};
         TRY(attention_check_cache(plan, caller, use, a));
     }
     TRY(attention_check_options(plan, caller, a));

@@ -1,5 +1,6 @@
 /* Depthwise causal convolution, with the last rows of each sequence as its state. */
 #include "core/dtype.h"
+#include "op/cache/cache.h"
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
@@ -246,6 +247,24 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     return VKA_OK;
 }
 
+static struct cache_use use_of(const struct vka_causal_conv_op *op)
+{
+    return (struct cache_use){op->cache,   op->cache_layer, op->input->shape.size[1],
+                              op->lengths, op->q_start,     HELD_CONV};
+}
+
+static enum vka_status check_cache(struct vka_plan *plan, const struct vka_causal_conv_op *op,
+                                   uint32_t n_sequence)
+{
+    struct log *log = &plan->device->log;
+    const uint32_t *x = op->input->shape.size, width = op->weight->shape.size[1];
+    const uint32_t keep = (width - 1) * (op->dilation ? op->dilation : 1);
+    const struct cache_use use = use_of(op);
+    ENSURE_ARG(!op->past && !op->present, "%s: past or present is given, but the cache holds them",
+               caller);
+    return state_check_cache(plan, caller, &use, 3, (const uint32_t[]){n_sequence, x[2], keep});
+}
+
 /* [batch][channels][keep], or NULL, as [batch][1][keep][channels]. */
 static struct vka_tensor kept_rank4(const struct vka_tensor *tensor)
 {
@@ -290,9 +309,19 @@ static enum vka_status add_state(struct vka_plan *plan, struct conv *c)
 
 static enum vka_status add_conv(struct vka_plan *plan, const void *given)
 {
-    const struct vka_causal_conv_op *op = given;
+    struct vka_causal_conv_op own = *(const struct vka_causal_conv_op *)given;
+    const struct vka_causal_conv_op *op = &own;
     struct state_rows rows;
+    struct vka_tensor kept;
     ENSURE(check(plan, op, &rows));
+    if (op->cache) {
+        const struct cache_use use = use_of(op);
+        ENSURE(check_cache(plan, op, rows.n_sequence));
+        own.past = own.present = (struct vka_tensor *)state_cached(&use);
+        kept = cache_kept(op->cache);
+        rows.lengths = &kept;
+        ENSURE(plan_begin_step(plan, &use));
+    }
     struct conv c = {
         .x = tensor_one_head(op->input),
         .y = tensor_one_head(op->output),
@@ -316,5 +345,10 @@ static enum vka_status add_conv(struct vka_plan *plan, const void *given)
 
 enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan, const struct vka_causal_conv_op *op)
 {
-    return plan_add(plan, __func__, op, sizeof *op, add_conv);
+    const enum vka_status status = plan_add(plan, __func__, op, sizeof *op, add_conv);
+    if (status == VKA_OK && op->cache) {
+        const struct cache_use use = use_of(op);
+        plan_end_step(plan, &use);
+    }
+    return status;
 }

@@ -1,5 +1,6 @@
 /* Linear attention: arguments, and the problem that they are. */
 #include "core/dtype.h"
+#include "op/cache/cache.h"
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
 #include "op/state/recurrent.h"
@@ -116,6 +117,24 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
     return check_no_overlap(device, caller, "output", op->output, others, COUNTOF(others));
 }
 
+static struct cache_use use_of(const struct vka_linear_attention_op *op)
+{
+    return (struct cache_use){op->cache,   op->cache_layer, op->q->shape.size[2],
+                              op->lengths, op->q_start,     HELD_LINEAR};
+}
+
+static enum vka_status check_cache(struct vka_plan *plan, const struct vka_linear_attention_op *op,
+                                   uint32_t n_sequence)
+{
+    struct log *log = &plan->device->log;
+    const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
+    const struct cache_use use = use_of(op);
+    ENSURE_ARG(!op->past_state && !op->present_state,
+               "%s: past_state or present_state is given, but the cache holds them", caller);
+    return state_check_cache(plan, caller, &use, 4,
+                             (const uint32_t[]){n_sequence, v[1], q[3], v[3]});
+}
+
 static struct vka_tensor or_none(const struct vka_tensor *tensor)
 {
     return tensor ? *tensor : (struct vka_tensor){0};
@@ -131,10 +150,20 @@ static struct vka_tensor gate_of(const struct vka_tensor *tensor)
 
 static enum vka_status add_linear_attention(struct vka_plan *plan, const void *given)
 {
-    const struct vka_linear_attention_op *op = given;
+    struct vka_linear_attention_op own = *(const struct vka_linear_attention_op *)given;
+    const struct vka_linear_attention_op *op = &own;
     struct state_rows rows;
     struct front front;
+    struct vka_tensor kept;
     ENSURE(check(plan, op, &rows, &front));
+    if (op->cache) {
+        const struct cache_use use = use_of(op);
+        ENSURE(check_cache(plan, op, rows.n_sequence));
+        own.past_state = own.present_state = (struct vka_tensor *)state_cached(&use);
+        kept = cache_kept(op->cache);
+        rows.lengths = &kept;
+        ENSURE(plan_begin_step(plan, &use));
+    }
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
     const double scale = 1 / sqrt((double)q[3]);
     struct linear linear = {
@@ -167,5 +196,10 @@ static enum vka_status add_linear_attention(struct vka_plan *plan, const void *g
 enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                               const struct vka_linear_attention_op *op)
 {
-    return plan_add(plan, __func__, op, sizeof *op, add_linear_attention);
+    const enum vka_status status = plan_add(plan, __func__, op, sizeof *op, add_linear_attention);
+    if (status == VKA_OK && op->cache) {
+        const struct cache_use use = use_of(op);
+        plan_end_step(plan, &use);
+    }
+    return status;
 }

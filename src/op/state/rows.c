@@ -1,6 +1,9 @@
 #include "op/state/rows.h"
 
+#include "op/cache/cache.h"
 #include "op/common/check.h"
+
+#include <stdio.h>
 
 enum vka_status state_check_rows(struct vka_plan *plan, const char *caller,
                                  const struct vka_tensor *lengths, const struct vka_tensor *q_start,
@@ -23,6 +26,33 @@ enum vka_status state_check_rows(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(batch == 1, "%s: the batch is %u, but with q_start it must be 1", caller, batch);
     rows->n_sequence = s->size[0] - 1;
     return VKA_OK;
+}
+
+const struct vka_tensor *state_cached(const struct cache_use *use)
+{
+    const struct cached_layer *layer = &use->cache->layers[use->layer];
+    return use->held == HELD_CONV ? &layer->conv : &layer->linear;
+}
+
+enum vka_status state_check_cache(struct vka_plan *plan, const char *caller,
+                                  const struct cache_use *use, uint32_t rank, const uint32_t *shape)
+{
+    struct log *log = &plan->device->log;
+    const struct vka_cache_info *info = &use->cache->info;
+    ENSURE_ARG(use->cache->device == plan->device, "%s: cache belongs to another device", caller);
+    ENSURE_ARG(use->layer < info->n_layer, "%s: cache_layer is %u, but the cache has %u layers",
+               caller, use->layer, info->n_layer);
+    const struct vka_tensor *state = state_cached(use);
+    ENSURE_ARG(state->storage, "%s: cache_layer is %u, which holds no state of this operation: %s",
+               caller, use->layer, use->held == HELD_CONV ? "channels is 0" : "n_state is 0");
+    char name[48];
+    snprintf(name, sizeof name, "the state of cache_layer %u", use->layer);
+    ENSURE(check_shape(plan->device, caller, name, state, rank, shape));
+    ENSURE_ARG(use->n_new <= info->capacity, "%s: %u rows exceed the cache's capacity of %u",
+               caller, use->n_new, info->capacity);
+    if (use->q_start)
+        return log_error(log, VKA_UNSUPPORTED, "%s: q_start is given with a cache", caller);
+    return plan_check_step(plan, caller, use);
 }
 
 uint32_t state_rows_kind(const struct state_rows *rows)

@@ -2,6 +2,7 @@
 #ifndef VKA_OP_STATE_ROWS_H
 #define VKA_OP_STATE_ROWS_H
 
+#include "op/cache/room.h"
 #include "op/common/axes.h"
 #include "params/state.h"
 
@@ -15,6 +16,15 @@ struct state_rows {
 enum vka_status state_check_rows(struct vka_plan *plan, const char *caller,
                                  const struct vka_tensor *lengths, const struct vka_tensor *q_start,
                                  uint32_t batch, struct state_rows *rows);
+
+/* Checks that the layer of use->cache has a state of use->held and of this shape [batch][...] for
+ * operations of n rows with lengths or q_start, as use says. */
+enum vka_status state_check_cache(struct vka_plan *plan, const char *caller,
+                                  const struct cache_use *use, uint32_t rank,
+                                  const uint32_t *shape);
+
+/* The state that the use has. */
+const struct vka_tensor *state_cached(const struct cache_use *use);
 
 /* ROWS_DENSE, ROWS_LENGTHS or ROWS_RAGGED. */
 uint32_t state_rows_kind(const struct state_rows *rows);
