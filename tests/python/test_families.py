@@ -479,7 +479,12 @@ def test_odd_values(name):
 
 def test_missing(device, tmp_path):
     """A family that is known and not computed says for want of what."""
-    for kind, why in (("apertus", "xielu"), ("mixtral", "chosen experts"), ("mamba", "a state")):
+    for kind, why in (
+        ("apertus", "xielu"),
+        ("mixtral", "chosen experts"),
+        ("gpt_oss", "chosen experts.*clamped gates.*mxfp4.*vkattn.transformers computes its attention"),
+        ("mamba", "a state"),
+    ):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
         with pytest.raises(vkattn.UnsupportedError, match=f"'{kind}' is not supported.*{why}"):
             vkattn.models.load(tmp_path, device=device)

@@ -13,7 +13,7 @@ MISSING = {
     "apertus": "its activation xielu",
     **dict.fromkeys(
         (
-            *("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoe", "olmoe", "phimoe"),
+            *("mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "olmoe", "phimoe"),
             *("deepseek_v2", "deepseek_v3", "dbrx", "glm4_moe", "ernie4_5_moe", "hunyuan_v1_moe"),
             *("llama4", "llama4_text", "jetmoe", "minimax", "minimax_m2", "dots1", "flex_olmo"),
             *("lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text"),
@@ -34,5 +34,7 @@ MISSING = {
         ),
         "its images; a folder of its text model alone, such as gemma3_text, is read",
     ),
+    "gpt_oss": "products of chosen experts, their clamped gates and their mxfp4 (*_blocks and *_scales);"
+    " vkattn.transformers computes its attention, sinks too",
     "recurrent_gemma": "its recurrent layers",
 }
