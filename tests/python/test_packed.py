@@ -3,6 +3,7 @@ of the format's formula in double, models of them, and what contradicts itself."
 
 import json
 import struct
+from functools import partial
 
 import models_oracle as tiny
 import numpy as np
@@ -364,9 +365,85 @@ def test_refused(device, rng, tmp_path):
             read(device, folder, quantization)
     with pytest.raises(vkattn.InvalidError, match=r"weight: expected \[136, 128\], got \[136, 256\]"):
         read(device, write(tmp_path / "odd", put(f8), f8_config), f8_config, columns=128)
-    for columns, make in ((96, fp8), (96, nf4), (48, nvfp4)):
-        stored, _, quantization, _ = make(rng, columns=columns)
-        folder = write(tmp_path / "narrow", put(stored), quantization)
+
+
+# Tensors of scales: the case, the name, whether a zero among them is fine.
+SCALES = (
+    ("fp8", "weight_scale_inv", False),
+    ("fp8 of the tensor", "weight_scale_inv", False),
+    ("fp8 e5m2", "weight_scale_inv", False),
+    ("compressed fp8", "weight_scale", False),
+    ("int4 by 128", "weight_scale", False),
+    ("int4 by 32", "weight_scale", False),
+    ("int8 by row", "weight_scale", False),
+    ("nvfp4", "weight_scale", True),
+    ("nvfp4", "weight_global_scale", False),
+    ("nvfp4 of ModelOpt", "weight_scale", True),
+    ("nvfp4 of ModelOpt", "weight_scale_2", False),
+    ("mxfp4", "weight_scale", True),
+    ("fp8 of ModelOpt", "weight_scale", False),
+    ("nf4", "weight.nested_absmax", True),
+    ("nf4 by 128, plain", "weight.absmax", True),
+)
+# Bits of NaN, of infinity or a number below 0, by the type of a file.
+WRONG = {
+    "F32": (0x7FC00000, 0x7F800000, 0xFF800000),
+    "BF16": (0x7FC0, 0x7F80, 0xFF80),
+    "F8_E4M3": (0x7F, 0xFF, 0x80),
+    "U8": (0xFF,),  # exponents
+}
+
+
+@pytest.mark.parametrize("name, scale, zero", SCALES)
+def test_scales(device, rng, tmp_path, name, scale, zero):
+    """Of every kind of scale: its last is NaN, infinite or 0; one row more; missing; of another type."""
+    stored, _, quantization, kind = CASES[name](rng)
+    right = stored[scale]
+    own = getattr(right, "kind", "") or KINDS[right.dtype.name]
+
+    def refused(array, sentence):
+        folder = write(tmp_path / "x", put(changed(stored, **{scale: array})), quantization)
+        with pytest.raises(vkattn.VkattnError, match=f"{NAME}.{scale}{sentence}"):
+            read(device, folder, quantization)
+
+    for bits in (*WRONG[own], *(() if zero else (0,))):
+        flat = right.reshape(-1).copy()
+        flat.view(f"<u{flat.itemsize}")[-1] = bits
+        said = "0, too small" if bits == 0 else "(NaN|-0)"
+        refused(typed(flat.reshape(right.shape), own), f": the scale at .* is {said}")
+    more = np.concatenate([right.reshape(-1), right.reshape(-1)])
+    if right.ndim == 2:
+        more = np.concatenate([right, right])
+    refused(typed(more, own), ": expected ")
+    refused(typed(right.astype(np.int64), "I64"), ": expected ")
+    folder = write(tmp_path / "x", put(changed(stored, **{scale: None})), quantization)
+    with pytest.raises(vkattn.VkattnError, match=f"there is no tensor {NAME}.{scale}"):
+        read(device, folder, quantization)
+
+
+def test_rows_of_whole_blocks(device, rng, tmp_path):
+    """Of every format: rows that no blocks fill."""
+    narrow = {
+        "mxfp4": 64,
+        "fp8": 96,
+        "compressed fp8": 96,
+        "fp8 of ModelOpt": 96,
+        "int4 by row": 40,
+        "int8 by row": 40,
+        "nvfp4": 32,
+        "nvfp4 of ModelOpt": 96,
+        "nf4": 96,
+    }
+    make = {
+        **CASES,
+        **{n: partial(compressed_integers, bits=b, group=None) for n, b in (("int4 by row", 4), ("int8 by row", 8))},
+        "nvfp4 of ModelOpt": partial(nvfp4, model_opt=True),
+    }
+    for name, columns in narrow.items():
+        stored, _, quantization, _ = make[name](rng, columns=columns)
+        if name == "mxfp4":  # two scales a row, the second of half a block
+            columns, stored["weight_packed"] = 48, stored["weight_packed"][:, :24].copy()
+        folder = write(tmp_path / "x", put(stored), quantization)
         with pytest.raises(vkattn.UnsupportedError, match=f"{columns} inputs are not whole blocks"):
             read(device, folder, quantization, columns=columns)
 
