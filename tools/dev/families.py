@@ -38,7 +38,7 @@ def _switches(row: Row) -> list[str] | None:
     """Initialisers of struct family; None where C does not know what the row says."""
     if any(row[name] not in allowed for name, allowed in _PLAIN.items()):
         return None
-    if row["positions"] not in ("rope", "alibi"):
+    if row["positions"] not in ("rope", "alibi", "learned"):
         return None
     names = row["names"]
     said: dict[str, Any] = {
@@ -48,6 +48,7 @@ def _switches(row: Row) -> list[str] | None:
         "norms_after": "attn_after" in names,
         "head_norms": row["head_norm"] == "rms",
         "alibi": row["positions"] == "alibi",
+        "learned": row["positions"] == "learned",
         "fused_qkv": "qkv" in names,
         "fused_gate": "gate_up" in names,
         "gated": "gate" in names or "gate_up" in names,

@@ -28,7 +28,8 @@ def filters(n_mel: int) -> np.ndarray:
     width = np.diff(ends)
     slopes = ends[:, None] - found[None, :]
     up, down = -slopes[:-2] / width[:-1, None], slopes[2:] / width[1:, None]
-    return np.maximum(0, np.minimum(up, down)) * (2.0 / (ends[2:] - ends[:-2]))[:, None]
+    made: np.ndarray = np.maximum(0, np.minimum(up, down)) * (2.0 / (ends[2:] - ends[:-2]))[:, None]
+    return made
 
 
 def log_mel(sound: np.ndarray, n_mel: int, frames: int) -> np.ndarray:
@@ -42,4 +43,5 @@ def log_mel(sound: np.ndarray, n_mel: int, frames: int) -> np.ndarray:
     for at in range(0, frames, AT_ONCE):
         power = np.abs(np.fft.rfft(each[at : at + AT_ONCE] * window)) ** 2
         logs[:, at : at + AT_ONCE] = np.log10(np.maximum(by @ power.T, 1e-10))
-    return ((np.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
+    made: np.ndarray = ((np.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
+    return made

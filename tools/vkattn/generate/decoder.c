@@ -181,6 +181,8 @@ static enum vka_status load_all(const struct loader *l, struct decoder *m)
     if (!m->blocks)
         return VKA_OUT_OF_HOST_MEMORY;
     TRY(load(l, "token_embd.weight", m->n_token, m->width, &m->embedding));
+    if (m->family->learned)
+        TRY(load(l, "position_embd.weight", m->n_position, m->width, &m->positions));
     if (m->family->embed_norm)
         TRY(load_norm(l, "token_embd_norm", m->width, 0, &m->embed_norm));
     TRY(load_norm(l, "output_norm", m->width, m->logit_softcap, &m->norm));
@@ -233,6 +235,7 @@ void decoder_free(struct decoder *m)
     if (m->head != m->embedding)
         vka_tensor_destroy(&m->head);
     vka_tensor_destroy(&m->embedding);
+    vka_tensor_destroy(&m->positions);
     vka_tensor_destroy(&m->alibi);
     vka_tensor_destroy(&m->cap);
     free_affines(&m->embed_norm, 1);

@@ -17,6 +17,7 @@ struct family {
     const char *name;
     bool interleaved; /* pairs of the rotary embedding, see vkattn_io.h */
     bool alibi;       /* in place of it */
+    bool learned;     /* in place of it: an embedding of each position, context_length of them */
     bool layer_norm;  /* norms with biases, and not those of the root of the mean square */
     bool embed_norm, norms_after; /* norms of embeddings; of what a block adds */
     bool head_norms;            /* of the heads of queries and keys, before the rotary embedding */

@@ -153,6 +153,13 @@ static enum tool_exit run(struct options *o)
                      (int)o->prompt[i], decoder.n_token);
             status = VKA_INVALID;
         }
+    if (status == VKA_OK && decoder.n_position && o->n_prompt + o->count > decoder.n_position) {
+        snprintf(
+            why, sizeof why,
+            "--tokens: the model has %u positions, but %u are asked for: %u of the prompt and %u",
+            decoder.n_position, o->n_prompt + o->count, o->n_prompt, o->count);
+        status = VKA_INVALID;
+    }
     if (status == VKA_OK)
         status = session_create(d.device, &decoder,
                                 &(struct session_info){.n_prompt = o->n_prompt,

@@ -152,6 +152,8 @@ static enum vka_status read_scaling(const struct loader *l, struct decoder *m)
 static enum vka_status read_rotation(const struct loader *l, struct decoder *m)
 {
     char full[96];
+    if (l->family->learned)
+        return number(l, "context_length", 0, &m->n_position);
     if (l->family->alibi)
         return VKA_OK;
     TRY(number(l, "rope.dimension_count", m->head_dim, &m->rope_dim));

@@ -139,8 +139,27 @@ static void add_block(struct program *p, const struct decoder *m, uint32_t i, co
     join(g, m, r, r->gate, &w->down, &w->ffn_after);
 }
 
+/* Adds the embeddings of the positions: those that the host wrote, or `step` behind the first one. */
+static void add_positions(struct program *p, const struct decoder *m, const struct rows *r,
+                          const struct sampling *sampling)
+{
+    struct graph *g = &p->graph;
+    struct vka_tensor *table = m->positions;
+    if (g->rows > 1) {
+        p->places = graph_make(g, VKA_I32, 2, (const uint32_t[]){1, g->rows});
+    } else {
+        p->places = graph_reshape(g, sampling->step, 2, (const uint32_t[]){1, 1});
+        table = graph_slice(g, table, 0, sampling->first, m->n_position - sampling->first);
+    }
+    graph_gather(g, table, p->places, r->normed);
+    if (g->status == VKA_OK)
+        g->status = vka_plan_add_binary(g->plan, VKA_INFO(vka_binary_op, .kind = VKA_ADD, .a = r->x,
+                                                          .b = r->normed, .output = r->x));
+}
+
 /* The embeddings of the ids. */
-static void add_begin(struct program *p, const struct decoder *m, const struct rows *r)
+static void add_begin(struct program *p, const struct decoder *m, const struct rows *r,
+                      const struct sampling *sampling)
 {
     struct graph *g = &p->graph;
     const float scale = m->family->root_scaled ? (float)sqrt(m->width) : 0;
@@ -148,6 +167,8 @@ static void add_begin(struct program *p, const struct decoder *m, const struct r
         g->status =
             vka_plan_add_gather(g->plan, VKA_INFO(vka_gather_op, .table = m->embedding,
                                                   .ids = p->ids, .scale = scale, .output = r->x));
+    if (m->positions)
+        add_positions(p, m, r, sampling);
     if (m->family->embed_norm)
         norm(g, m, r->x, &m->embed_norm, r->x);
 }
@@ -193,7 +214,7 @@ enum vka_status program_create(struct vka_device *device, const struct decoder *
     if (g->status == VKA_OK)
         g->status = vka_tensor_write(p->last, (const int32_t[]){0}, 4);
     const struct rows r = make_rows(g, m);
-    add_begin(p, m, &r);
+    add_begin(p, m, &r, sampling);
     for (uint32_t i = 0; i < m->n_block; i++)
         add_block(p, m, i, &r, cache);
     add_end(p, m, &r, sampling, next);

@@ -12,6 +12,7 @@ struct program {
     struct vka_tensor *ids;      /* I32 [1][rows] */
     struct vka_tensor *n_append; /* I32 [1]: how many of them count */
     struct vka_tensor *last;     /* I32 [1]: n_append - 1 */
+    struct vka_tensor *places;   /* I32 [1][rows]: positions, where they have embeddings */
 };
 
 /* How the next id is taken. */
@@ -19,6 +20,7 @@ struct sampling {
     float temperature; /* 0: that of the largest logit; else drawn, see vka_sample_op */
     uint64_t seed;
     struct vka_tensor *step; /* I32 [1]: how often it was drawn */
+    uint32_t first;          /* the position that an id taken at step 0 has; rows 1 reads it */
 };
 
 /* next: I32 [1], receives the id that is taken. rows 1: reads `next` instead of ids of its

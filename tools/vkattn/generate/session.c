@@ -23,7 +23,8 @@ enum vka_status session_create(struct vka_device *device, const struct decoder *
         status = vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &s->drawn);
     if (status == VKA_OK)
         status = vka_tensor_write(s->drawn, (const int32_t[]){0}, 4);
-    const struct sampling sampling = {info->temperature, info->seed, s->drawn};
+    const struct sampling sampling = {info->temperature, info->seed, s->drawn,
+                                      info->n_prompt - (info->n_prompt + chunk - 1) / chunk};
     if (status == VKA_OK)
         status = program_create(device, m, s->cache, &sampling, s->next, chunk, info->budget,
                                 &s->prompt);
@@ -41,12 +42,17 @@ void session_free(struct session *s)
     vka_cache_destroy(&s->cache);
 }
 
+/* Takes n ids, of which the first one has position `at`. */
 static enum vka_status take_chunk(const struct program *p, const int32_t *ids, uint32_t n,
-                                  uint64_t timeout)
+                                  uint32_t at, uint64_t timeout)
 {
-    int32_t chunk[SESSION_CHUNK] = {0};
+    int32_t chunk[SESSION_CHUNK] = {0}, places[SESSION_CHUNK] = {0};
     memcpy(chunk, ids, n * sizeof *chunk);
+    for (uint32_t i = 0; i < n; i++)
+        places[i] = (int32_t)(at + i);
     enum vka_status status = vka_tensor_write(p->ids, chunk, p->graph.rows * sizeof *chunk);
+    if (status == VKA_OK && p->places)
+        status = vka_tensor_write(p->places, places, p->graph.rows * sizeof *places);
     if (status == VKA_OK)
         status = vka_tensor_write(p->n_append, (const int32_t[]){(int32_t)n}, 4);
     if (status == VKA_OK)
@@ -60,7 +66,7 @@ enum vka_status session_begin(struct session *s, const int32_t *prompt, int32_t 
     enum vka_status status = VKA_OK;
     for (uint32_t at = 0; status == VKA_OK && at < s->info.n_prompt; at += p->graph.rows) {
         uint32_t left = s->info.n_prompt - at, rows = p->graph.rows;
-        status = take_chunk(p, prompt + at, left < rows ? left : rows, s->info.timeout);
+        status = take_chunk(p, prompt + at, left < rows ? left : rows, at, s->info.timeout);
     }
     return status == VKA_OK ? vka_tensor_read(s->next, id, sizeof *id) : status;
 }

@@ -25,11 +25,13 @@ struct decoder_block {
 struct decoder {
     const struct family *family;
     uint32_t width, n_block, n_head, n_kv_head, head_dim, ffn_width, n_token, rope_dim;
+    uint32_t n_position;                         /* 0: any number */
     uint32_t window, full_every;                 /* as those of the family */
     float rope_base, local_base, epsilon, scale; /* local_base 0: no other; scale 0: the default */
     float softcap, logit_softcap;                /* 0: none */
     double *frequencies;                         /* [rope_dim / 2] in place of rope_base; or NULL */
     struct vka_tensor *alibi, *cap;              /* [n_head]; [1], logit_softcap; or NULL */
+    struct vka_tensor *positions;                /* [n_position][width], or NULL */
     struct vka_tensor *embedding, *head;         /* head: the embedding where they are tied */
     struct affine embed_norm, norm;              /* norm: its weight is divided by logit_softcap */
     struct decoder_block *blocks;                /* [n_block] */
