@@ -123,6 +123,25 @@ def test_text(device, tmp_path):
     assert command("generate", *common, "the the cat", "--tokens", 20) == text + "\n"
 
 
+def test_embed_nomic(device, tmp_path):
+    tensors = encoders.renamed("nomic_bert", encoders.tensors_of("nomic_bert"))
+    keys = encoders.keys_of("nomic-bert", "nomic_bert")
+    file = encoders.write(tmp_path / "x.gguf", tensors, keys)
+    ids = [[2, 5, 9, 7, 11, 30, 3], [2, 40, 3]]
+    given = "/".join(",".join(map(str, x)) for x in ids)
+    words = ["embed", file, "--ids", given, "--device", device.info.index, "--timeout", 3600]
+    found = [line.split() for line in command(*words).splitlines()]
+    want = vkattn.models.load(file, device=device).embed(ids)
+    assert np.abs(np.array(found, np.float32) - want).max() < 1e-6
+    for change, said in (
+        ({"nomic-bert.rope.freq_base": 0.5}, "rope.freq_base: is below 1"),
+        ({"nomic-bert.attention.causal": True}, "nomic-bert.attention.causal: is not supported"),
+        ({"nomic-bert.expert_count": 2}, "nomic-bert.expert_count: it is not known what this key"),
+    ):
+        encoders.write(file, tensors, {**keys, **change})
+        assert said in command(*words, code=2)
+
+
 def test_embed(device, tmp_path):
     """Texts have the vectors of their ids: of a GGUF file, and of a folder with vocab.txt."""
     config, tensors = tiny.BERT, tiny.matrices(np.random.default_rng(7), tiny.bert_shapes(tiny.BERT))

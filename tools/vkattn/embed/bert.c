@@ -2,8 +2,10 @@
 
 #include "source_open.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TRY(call)                  \
     do {                           \
@@ -14,7 +16,7 @@
 
 static enum vka_status load_sizes(const struct source *s, struct bert *m)
 {
-    double epsilon = 1e-12;
+    double epsilon = 1e-12, base = 1000;
     int64_t pooling = 0, tokens = 0;
     TRY(source_size(s, "hidden_size", "embedding_length", 0, &m->width));
     TRY(source_size(s, "num_hidden_layers", "block_count", 0, &m->n_block));
@@ -29,30 +31,35 @@ static enum vka_status load_sizes(const struct source *s, struct bert *m)
         tokens = (int64_t)json_integer_value(json_object_get(s->config, "vocab_size"));
     } else {
         const struct vka_gguf_tensor *t = vka_gguf_find(s->gguf, "token_embd.weight");
-        const struct vka_gguf_value *e =
-            vka_gguf_metadata(s->gguf, "bert.attention.layer_norm_epsilon");
-        const struct vka_gguf_value *p = vka_gguf_metadata(s->gguf, "bert.pooling_type");
-        if (e && !vka_gguf_real(e, 0, &epsilon))
-            return source_refuse(s, "bert.attention.layer_norm_epsilon", "is not a float");
+        char key[64];
+        snprintf(key, sizeof key, "%s.pooling_type", s->kind);
+        const struct vka_gguf_value *p = vka_gguf_metadata(s->gguf, key);
+        TRY(source_real(s, "attention.layer_norm_epsilon", &epsilon));
+        TRY(source_real(s, "rope.freq_base", &base));
         if (p && !vka_gguf_integer(p, 0, &pooling))
-            return source_refuse(s, "bert.pooling_type", "is not a whole number");
+            return source_refuse(s, key, "is not a whole number");
+        if (pooling < 0 || pooling > 2)
+            return source_refuse(s, key, "is not none, mean or first");
+        m->nomic = strcmp(s->kind, "nomic-bert") == 0;
         tokens = t && t->rank == 2 && t->shape[0] <= 1 << 24 ? (int64_t)t->shape[0] : 0;
     }
     if (tokens < 1 || tokens > 1 << 24)
         return source_refuse(s, "vocabulary", "is missing, or not from 1 to 2^24");
     if (!(epsilon > 0 && epsilon < 1))
         return source_refuse(s, "epsilon of the norms", "is not above 0 and below 1");
-    if (pooling < 0 || pooling > 2)
-        return source_refuse(s, "bert.pooling_type", "is not none, mean or first");
+    if (!(base >= 1 && base <= (double)FLT_MAX) || (m->nomic && m->width / m->n_head % 2))
+        return source_refuse(s, "rope.freq_base", "is below 1, or heads have an odd width");
+    m->rope_base = (float)base;
     m->epsilon = (float)epsilon;
     m->n_token = (uint32_t)tokens;
     m->first_row = pooling == 2 || s->first_row;
     return VKA_OK;
 }
 
-/* A linear, or with rows 0 the weight and bias of a norm. */
+/* A linear, biased or not, or with rows 0 the weight and bias of a norm. */
 static enum vka_status load_pair(struct source *s, const char *json, const char *gguf,
-                                 uint32_t rows, uint32_t width, struct bert_linear *pair)
+                                 uint32_t rows, uint32_t width, bool biased,
+                                 struct bert_linear *pair)
 {
     char names[4][SOURCE_NAME];
     snprintf(names[0], SOURCE_NAME, "%s.weight", json);
@@ -60,31 +67,40 @@ static enum vka_status load_pair(struct source *s, const char *json, const char 
     snprintf(names[2], SOURCE_NAME, "%s.bias", json);
     snprintf(names[3], SOURCE_NAME, "%s.bias", gguf);
     TRY(source_load(s, names[0], names[1], rows, width, &pair->weight));
+    if (!biased)
+        return VKA_OK;
     return source_load(s, names[2], names[3], 0, rows ? rows : width, &pair->bias);
 }
 
 static enum vka_status load_block(struct source *s, const struct bert *m, uint32_t i,
                                   struct bert_block *b)
 {
+    const bool nomic = m->nomic;
     const struct {
+        bool has;
         const char *json, *gguf;
         uint32_t rows, width;
         struct bert_linear *pair;
     } parts[] = {
-        {"attention.self.query", "attn_q", m->width, m->width, &b->q},
-        {"attention.self.key", "attn_k", m->width, m->width, &b->k},
-        {"attention.self.value", "attn_v", m->width, m->width, &b->v},
-        {"attention.output.dense", "attn_output", m->width, m->width, &b->o},
-        {"attention.output.LayerNorm", "attn_output_norm", 0, m->width, &b->attn_norm},
-        {"intermediate.dense", "ffn_up", m->ffn_width, m->width, &b->up},
-        {"output.dense", "ffn_down", m->width, m->ffn_width, &b->down},
-        {"output.LayerNorm", "layer_output_norm", 0, m->width, &b->norm},
+        {nomic, "", "attn_qkv", 3 * m->width, m->width, &b->q},
+        {!nomic, "attention.self.query", "attn_q", m->width, m->width, &b->q},
+        {!nomic, "attention.self.key", "attn_k", m->width, m->width, &b->k},
+        {!nomic, "attention.self.value", "attn_v", m->width, m->width, &b->v},
+        {true, "attention.output.dense", "attn_output", m->width, m->width, &b->o},
+        {true, "attention.output.LayerNorm", "attn_output_norm", 0, m->width, &b->attn_norm},
+        {nomic, "", "ffn_gate", m->ffn_width, m->width, &b->gate},
+        {true, "intermediate.dense", "ffn_up", m->ffn_width, m->width, &b->up},
+        {true, "output.dense", "ffn_down", m->width, m->ffn_width, &b->down},
+        {true, "output.LayerNorm", "layer_output_norm", 0, m->width, &b->norm},
     };
     char json[64], gguf[64];
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        if (!parts[p].has)
+            continue;
         snprintf(json, sizeof json, "encoder.layer.%u.%s", i, parts[p].json);
         snprintf(gguf, sizeof gguf, "blk.%u.%s", i, parts[p].gguf);
-        TRY(load_pair(s, json, gguf, parts[p].rows, parts[p].width, parts[p].pair));
+        TRY(load_pair(s, json, gguf, parts[p].rows, parts[p].width, !nomic || !parts[p].rows,
+                      parts[p].pair));
     }
     return VKA_OK;
 }
@@ -102,11 +118,12 @@ static enum vka_status load_all(struct source *s, struct bert *m)
         n_type = (uint32_t)vka_gguf_find(s->gguf, "token_types.weight")->shape[0];
     TRY(source_load(s, "embeddings.word_embeddings.weight", "token_embd.weight", m->n_token,
                     m->width, &m->tokens));
-    TRY(source_load(s, "embeddings.position_embeddings.weight", "position_embd.weight",
-                    m->n_position, m->width, &m->positions));
+    if (!m->nomic)
+        TRY(source_load(s, "embeddings.position_embeddings.weight", "position_embd.weight",
+                        m->n_position, m->width, &m->positions));
     TRY(source_load(s, "embeddings.token_type_embeddings.weight", "token_types.weight", n_type,
                     m->width, &m->types));
-    TRY(load_pair(s, "embeddings.LayerNorm", "token_embd_norm", 0, m->width, &m->norm));
+    TRY(load_pair(s, "embeddings.LayerNorm", "token_embd_norm", 0, m->width, true, &m->norm));
     for (uint32_t i = 0; i < m->n_block; i++)
         TRY(load_block(s, m, i, &m->blocks[i]));
     return source_finish(s);
@@ -139,8 +156,8 @@ void bert_free(struct bert *m)
     free_pair(&m->norm);
     for (uint32_t i = 0; m->blocks && i < m->n_block; i++) {
         struct bert_block *b = &m->blocks[i];
-        struct bert_linear *all[] = {&b->q,  &b->k,    &b->v,         &b->o,
-                                     &b->up, &b->down, &b->attn_norm, &b->norm};
+        struct bert_linear *all[] = {&b->q,    &b->k,    &b->v,         &b->o,   &b->up,
+                                     &b->gate, &b->down, &b->attn_norm, &b->norm};
         for (size_t p = 0; p < sizeof all / sizeof *all; p++)
             free_pair(all[p]);
     }

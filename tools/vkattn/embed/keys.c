@@ -94,10 +94,14 @@ enum vka_status keys_check_gguf(const struct source *s)
         "attention.causal",     "pooling_type",   "vocab_size"};
     static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher.",
                                         "split."};
+    size_t length = strlen(s->kind);
     for (size_t i = 0; i < vka_gguf_metadata_count(s->gguf); i++) {
         const struct vka_gguf_value *value = vka_gguf_metadata_at(s->gguf, i);
         const char *key = value->key;
-        bool fine = strncmp(key, "bert.", 5) == 0 && has(known, COUNTOF(known), key + 5);
+        const char *own = key + length + 1;
+        bool fine = strncmp(key, s->kind, length) == 0 && key[length] == '.' &&
+                    (has(known, COUNTOF(known), own) ||
+                     (strcmp(s->kind, "bert") != 0 && strcmp(own, "rope.freq_base") == 0));
         for (size_t k = 0; k < COUNTOF(inert); k++)
             fine |= strncmp(key, inert[k], strlen(inert[k])) == 0;
         if (!fine)

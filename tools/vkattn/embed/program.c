@@ -51,43 +51,59 @@ static void add_beginning(struct embed *e, const struct bert *m, struct vka_tens
 {
     struct graph *g = &e->graph;
     uint32_t rows = g->rows;
-    struct vka_tensor *places = graph_make(g, VKA_F32, 3, (const uint32_t[]){1, rows, m->width});
+    struct vka_tensor *places =
+        m->positions ? graph_make(g, VKA_F32, 3, (const uint32_t[]){1, rows, m->width}) : NULL;
     struct vka_tensor *type = graph_make(g, VKA_F32, 3, (const uint32_t[]){1, 1, m->width});
     graph_gather(g, m->tokens, e->ids, x);
-    graph_gather(g, m->positions, count(g, rows), places);
+    if (m->positions)
+        graph_gather(g, m->positions, count(g, rows), places);
     graph_gather(g, m->types, count(g, 1), type);
     add(g, x, type);
-    add(g, x, places);
+    if (m->positions)
+        add(g, x, places);
     norm(g, m, x, NULL, &m->norm, x);
+}
+
+/* Rows of queries, keys or values: columns of qkv, or tensors of their own. */
+static struct vka_tensor *third(struct graph *g, const struct bert *m, struct vka_tensor *qkv,
+                                uint32_t i)
+{
+    return qkv ? graph_slice(g, qkv, 2, i * m->width, m->width) : graph_rows(g, m->width);
 }
 
 static void add_blocks(struct embed *e, const struct bert *m, struct vka_tensor *x)
 {
     struct graph *g = &e->graph;
     uint32_t heads = m->n_head, dim = m->width / heads;
+    const struct vka_rope rope = {.dim = m->nomic ? dim : 0, .base = m->nomic ? m->rope_base : 0};
     struct vka_tensor *y = graph_rows(g, m->width), *added = graph_rows(g, m->width);
-    struct vka_tensor *q = graph_rows(g, m->width), *k = graph_rows(g, m->width);
-    struct vka_tensor *v = graph_rows(g, m->width), *context = graph_rows(g, m->width);
-    struct vka_tensor *inner = graph_rows(g, m->ffn_width);
+    struct vka_tensor *qkv = m->nomic ? graph_rows(g, 3 * m->width) : NULL;
+    struct vka_tensor *q = third(g, m, qkv, 0), *k = third(g, m, qkv, 1), *v = third(g, m, qkv, 2);
+    struct vka_tensor *context = graph_rows(g, m->width), *inner = graph_rows(g, m->ffn_width);
+    struct vka_tensor *up = m->nomic ? graph_rows(g, m->ffn_width) : NULL;
     struct vka_tensor *qh = graph_heads(g, q, heads, dim), *kh = graph_heads(g, k, heads, dim);
     struct vka_tensor *vh = graph_heads(g, v, heads, dim);
     struct vka_tensor *contexth = graph_heads(g, context, heads, dim);
     for (uint32_t i = 0; i < m->n_block; i++) {
         const struct bert_block *w = &m->blocks[i];
-        linear(g, x, &w->q, q);
-        linear(g, x, &w->k, k);
-        linear(g, x, &w->v, v);
+        linear(g, x, &w->q, m->nomic ? qkv : q);
+        if (!m->nomic) {
+            linear(g, x, &w->k, k);
+            linear(g, x, &w->v, v);
+        }
         if (g->status == VKA_OK)
-            g->status = vka_plan_add_attention(g->plan, VKA_INFO(vka_attention_op, .q = qh, .k = kh,
-                                                                 .v = vh, .output = contexth,
-                                                                 .options.kv_length = e->lengths));
+            g->status = vka_plan_add_attention(
+                g->plan, VKA_INFO(vka_attention_op, .q = qh, .k = kh, .v = vh, .output = contexth,
+                                  .options.kv_length = e->lengths, .options.rope = rope));
         linear(g, context, &w->o, added);
         norm(g, m, added, x, &w->attn_norm, y);
-        linear(g, y, &w->up, inner);
+        linear(g, y, m->nomic ? &w->gate : &w->up, inner);
+        if (m->nomic)
+            linear(g, y, &w->up, up);
         if (g->status == VKA_OK)
-            g->status =
-                vka_plan_add_activation(g->plan, VKA_INFO(vka_activation_op, .kind = VKA_GELU,
-                                                          .input = inner, .output = inner));
+            g->status = vka_plan_add_activation(
+                g->plan, VKA_INFO(vka_activation_op, .kind = m->nomic ? VKA_SILU : VKA_GELU,
+                                  .input = inner, .multiplier = up, .output = inner));
         linear(g, inner, &w->down, added);
         norm(g, m, added, y, &w->norm, x);
     }

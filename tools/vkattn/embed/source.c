@@ -35,7 +35,8 @@ enum vka_status source_size(const struct source *s, const char *json, const char
 {
     char key[64];
     int64_t value = fallback;
-    snprintf(key, sizeof key, "%s%s", s->config ? "" : "bert.", s->config ? json : gguf);
+    snprintf(key, sizeof key, "%s%s%s", s->config ? "" : s->kind, s->config ? "" : ".",
+             s->config ? json : gguf);
     if (s->config) {
         const json_t *found = json_object_get(s->config, json);
         if (found)
@@ -47,6 +48,14 @@ enum vka_status source_size(const struct source *s, const char *json, const char
         return source_refuse(s, key, "is missing, or not from 1 to 2^24");
     *size = (uint32_t)value;
     return VKA_OK;
+}
+
+enum vka_status source_real(const struct source *s, const char *gguf, double *x)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", s->kind, gguf);
+    const struct vka_gguf_value *found = vka_gguf_metadata(s->gguf, key);
+    return !found || vka_gguf_real(found, 0, x) ? VKA_OK : source_refuse(s, key, "is not a float");
 }
 
 /* A tensor of either kind of file. */

@@ -12,6 +12,7 @@ struct source {
     struct vka_device *device;
     char *why;             /* VKA_IO_ERROR_SIZE: what is wrong with the files */
     struct vka_gguf *gguf; /* one of both */
+    const char *kind;      /* of gguf: "bert" or "nomic-bert" */
     struct vka_safetensors *safetensors;
     json_t *config;             /* of the folder */
     bool first_row;             /* what its modules say of the embedding, see struct bert */
@@ -29,10 +30,13 @@ enum vka_status source_read_json(const struct source *source, const char *file, 
 /* Writes "name: what" to *why. */
 enum vka_status source_refuse(const struct source *source, const char *name, const char *what);
 
-/* A size of the metadata, 1 to 2^24. gguf: the key behind "bert."; fallback 0: there has to be
+/* A size of the metadata, 1 to 2^24. gguf: the key behind "kind."; fallback 0: there has to be
  * one. */
 enum vka_status source_size(const struct source *source, const char *json, const char *gguf,
                             uint32_t fallback, uint32_t *size);
+
+/* A float of a GGUF file; *x stays where there is none. */
+enum vka_status source_real(const struct source *source, const char *gguf, double *x);
 
 /* Uploads a tensor, [rows][width], or with rows 0 a vector of width, in the type of the file, which
  * has to have that shape. */

@@ -28,7 +28,7 @@ static enum vka_status open_folder(const char *path, struct source *s)
 }
 
 /* What the metadata has to say, so that the model is the one that is computed. */
-static enum vka_status check_kind(const struct source *s)
+static enum vka_status check_kind(struct source *s)
 {
     static const char *const wanted[][2] = {
         {"model_type", "bert"}, {"hidden_act", "gelu"}, {"position_embedding_type", "absolute"}};
@@ -49,16 +49,22 @@ static enum vka_status check_kind(const struct source *s)
     if (s->config)
         return keys_check_config(s);
     int64_t causal = 0;
-    const struct vka_gguf_value *told = vka_gguf_metadata(s->gguf, "bert.attention.causal");
+    static const char *const kinds[] = {"bert", "nomic-bert"};
     vka_gguf_string(vka_gguf_metadata(s->gguf, "general.architecture"), &at, &text, &size);
+    for (int i = 0; i < 2; i++)
+        if (size == strlen(kinds[i]) && memcmp(text, kinds[i], size) == 0)
+            s->kind = kinds[i];
+    if (!s->kind)
+        return source_refuse(
+            s, "general.architecture",
+            "is not \"bert\" or \"nomic-bert\"; vkattn generate continues texts, and "
+            "Python's vkattn.models takes more families");
+    char key[64];
+    snprintf(key, sizeof key, "%s.attention.causal", s->kind);
+    const struct vka_gguf_value *told = vka_gguf_metadata(s->gguf, key);
     if (told && !vka_gguf_integer(told, 0, &causal))
-        return source_refuse(s, "bert.attention.causal", "is no bool");
-    if (size != 4 || memcmp(text, "bert", 4) != 0)
-        return source_refuse(s, "general.architecture",
-                             "is not \"bert\"; vkattn generate continues texts, and Python's "
-                             "vkattn.models takes more families");
-    return causal ? source_refuse(s, "bert.attention.causal", "is not supported")
-                  : keys_check_gguf(s);
+        return source_refuse(s, key, "is no bool");
+    return causal ? source_refuse(s, key, "is not supported") : keys_check_gguf(s);
 }
 
 enum vka_status source_open(struct vka_device *device, const char *path, char *why,
