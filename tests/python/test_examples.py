@@ -42,10 +42,11 @@ def test_llama(device, llama):
     program = Path(os.environ["VKATTN_LIBRARY"]).with_name("examples") / "llama"
     if not program.exists():
         pytest.skip(f"{program} IS NOT BUILT")
-    command = [program, path, "6", *map(str, IDS)]
+    program = [*os.environ.get("VKATTN_DRIVER", "").split(), str(program)]
+    command = [*program, path, "6", *map(str, IDS)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert [int(word) for word in printed.split()] == want
-    done = subprocess.run([program, "/no/such/file", "6", "1"], capture_output=True, text=True)
+    done = subprocess.run([*program, "/no/such/file", "6", "1"], capture_output=True, text=True)
     assert done.returncode == 1 and "/no/such/file" in done.stderr
 
 
