@@ -14,6 +14,7 @@
 #include "layers/layer_case.h"
 #include "params/params.h"
 #include "plan/plan.h"
+#include "problems/turns.h"
 #include "test_program.h"
 
 /* Nanoseconds; the first, which cuts everything to its smallest spans, and some more. */
@@ -135,7 +136,8 @@ static void bits_whatever_the_budget(void **state)
         same_bits(device, &problems[i]);
 }
 
-/* By the one for GPUs. NO_GPU_KERNELS: the driver here cannot compile it. */
+/* By the one for GPUs, at a landing every second problem in turn (problems/turns.h), as it compiles
+ * for seconds. NO_GPU_KERNELS: the driver here cannot compile it. */
 static void bits_of_gpu_kernels(void **state)
 {
     struct vka_device *device = *state;
@@ -148,7 +150,7 @@ static void bits_of_gpu_kernels(void **state)
 #endif
     set_join(&device->caps.without, others);
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
-        if (problems[i].path == VKA_PATH_FUSED &&
+        if (problems[i].path == VKA_PATH_FUSED && (turn_of(2) == 2 || i % 2 == turn_of(2)) &&
             !kernel_missing(KERNEL_attention_tile, &device->caps))
             same_bits(device, &problems[i]);
     device->caps.without = disabled;
