@@ -1,8 +1,8 @@
 // The sequence of a row of a ragged batch. The includer has parameters `p` with n_sequence, and either
 // defines Q_START(i) or has q_start_offset and the buffer q_start.
 
-#ifndef Q_START
-#define Q_START(i) q_start[p.q_start_offset + (i)]
+#ifndef Q_START // a start below 0 counts as 0
+#define Q_START(i) uint(max(int(q_start[p.q_start_offset + (i)]), 0))
 #endif
 
 // Finds the sequence of packed row `row`, and the row's place in it; false where the row is in none.

@@ -1,8 +1,9 @@
 // The rows of a ragged batch that a tile takes. The includer has attention_params as `p` and the
-// buffer q_start. Offsets past the end are clamped.
+// buffer q_start. Starts below 0 or past the end are clamped.
+#include "lib/start.glsl"
 
 // First row of sequence i.
-uint q_begin(uint i) { return min(q_start[p.q_start_offset + i], p.n_q); }
+uint q_begin(uint i) { return start_within(q_start[p.q_start_offset + i], p.n_q); }
 
 // First tile of sequence i, with tiles of `rows` rows: each sequence starts a new tile, and those
 // before it fill at most this many.

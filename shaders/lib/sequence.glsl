@@ -39,9 +39,9 @@ sequence find_sequence(uint rows, out uint tile)
         s.n_q = tile < first ? 0 : max(q_begin(s.index + 1), s.q_first) - s.q_first;
         tile -= first;
         if (p.kv_packed != 0) {
-            s.kv_first = min(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
-            s.n_kv = clamp(kv_start[p.kv_start_offset + s.index + 1], s.kv_first, p.mask.n_kv) -
-                     s.kv_first;
+            s.kv_first = start_within(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
+            uint kv_end = start_within(kv_start[p.kv_start_offset + s.index + 1], p.mask.n_kv);
+            s.n_kv = max(kv_end, s.kv_first) - s.kv_first;
         }
     }
     s.position = mask_query_offset(s.index) + int(p.query_first);

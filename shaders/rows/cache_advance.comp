@@ -1,6 +1,6 @@
 // Adds n_append, or the new rows, to the length of each sequence with room, and with pages, for the
 // rows appended next: n_row for each, or in a ragged batch those that q_start gives it; that is copied
-// to the state as it is.
+// to the state, starts below 0 as 0.
 // Once a run had no room, later runs append nothing until the host changes the sequence, so that the
 // first such ticket of a plan is enough. See cache_params; behind the state that it names stand the rows
 // that this run keeps, u32 [batch].
@@ -26,7 +26,8 @@ void main()
     uint old = min(state[at], p.capacity);
     uint n = p.n_row;
     if (p.n_sequence != 0) {
-        uint start = q_start[p.q_start_offset + b], end = q_start[p.q_start_offset + b + 1];
+        uint start = uint(max(int(q_start[p.q_start_offset + b]), 0));
+        uint end = uint(max(int(q_start[p.q_start_offset + b + 1]), 0));
         state[at + 3 * p.batch] = start;
         if (b == p.batch - 1)
             state[at + 3 * p.batch + 1] = end;

@@ -21,8 +21,8 @@ void main()
         return;
     uvec4 at = uvec4(gl_WorkGroupID.z, gl_WorkGroupID.y, e / p.head_dim, e % p.head_dim);
     uint row = p.row_first + at.z;
-    if (p.n_sequence != 0 && (row < q_start[p.q_start_offset] ||
-                              row >= q_start[p.q_start_offset + p.n_sequence]))
+    if (p.n_sequence != 0 && (int(row) < int(q_start[p.q_start_offset]) ||
+                              int(row) >= int(q_start[p.q_start_offset + p.n_sequence])))
         return;
     uint from = p.from_offset + at.x * p.from_batch + at.y * p.from_head + at.z * p.from_row;
     uint first = at.w / block * block;

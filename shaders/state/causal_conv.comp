@@ -9,6 +9,7 @@
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
 #include "lib/activation.glsl"
+#include "lib/start.glsl"
 
 layout(constant_id = CONV_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = CONV_W_TYPE) const uint W_TYPE = 0;
@@ -36,7 +37,7 @@ struct sequence {
     uint index, x, y, n;
 };
 
-uint start_of(uint i) { return min(starts[p.starts_offset + i], p.n); }
+uint start_of(uint i) { return start_within(starts[p.starts_offset + i], p.n); }
 
 // A pass over some rows of dense sequences counts rows from their first, as lengths do.
 sequence sequence_at(uint i)

@@ -11,6 +11,7 @@
 #include "lib/math.glsl"
 #include "lib/activation.glsl"
 #include "lib/decay.glsl"
+#include "lib/start.glsl"
 
 layout(constant_id = LINEAR_LANES) const uint LANES = 64;
 layout(constant_id = LINEAR_SPLITS) const uint SPLITS = 8;
@@ -442,8 +443,8 @@ uint find_tokens(out uint row)
         uint n = uint(max(int(starts[p.starts_offset + batch * p.starts_step]), 0));
         return min(n - min(n, p.first), p.n);
     }
-    uint begin = min(starts[p.starts_offset + batch], p.n_row);
-    uint end = clamp(starts[p.starts_offset + batch + 1], begin, p.n_row);
+    uint begin = start_within(starts[p.starts_offset + batch], p.n_row);
+    uint end = max(start_within(starts[p.starts_offset + batch + 1], p.n_row), begin);
     row = begin + p.first;
     return min(end - min(end, row), p.n);
 }

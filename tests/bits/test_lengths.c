@@ -276,7 +276,8 @@ static void blocks_of_keys(void **state)
 static void ragged(void **state)
 {
     struct vka_device *device = *state;
-    static const int32_t q_starts[] = {0, 1, 1, 3}, kv_starts[] = {0, 30000, 30100, N_KV};
+    static const int32_t q_starts[] = {-2, 1, 1, N_Q + 2}; /* clamped, as those of the keys are */
+    static const int32_t kv_starts[] = {INT32_MIN, 30000, 30100, INT32_MAX};
     const uint32_t n = 4;
     struct operands t = make_operands(device);
     struct vka_tensor *q_start = NULL, *kv_start = NULL;

@@ -82,7 +82,12 @@ static enum vka_status fill_starts(struct check *c, struct conv_case *t, const s
                 (double)rng_range(&c->rng, (uint64_t)t->starts.values[i - 1], s->n);
         t->starts.values[t->starts.count - 1] = s->n;
     }
-    return operand_write(&t->starts);
+    const double first = t->starts.values[0];
+    if (rows == RAGGED)
+        t->starts.values[0] = -3; /* counts as 0 */
+    const enum vka_status status = operand_write(&t->starts);
+    t->starts.values[0] = first;
+    return status;
 }
 
 /* Rows from a length on are NaN. */

@@ -199,7 +199,12 @@ static enum vka_status fill_starts(struct check *c, struct linear_case *t,
             o->values[i] = (double)rng_range(&c->rng, (uint64_t)o->values[i - 1], s->n);
         o->values[o->count - 1] = s->n;
     }
-    return operand_write(o);
+    const double first = o->values[0];
+    if (rows == RAGGED)
+        o->values[0] = -3; /* counts as 0 */
+    status = operand_write(o);
+    o->values[0] = first;
+    return status;
 }
 
 static enum vka_status create(struct check *c, const struct linear_shape *s,

@@ -144,10 +144,11 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
                      bool full)
 {
     enum vka_status status = VKA_OK;
+    const double below = r->p->seed % 3 ? 0 : -1.0 - (double)(r->p->seed % 5); /* counts as 0 */
     for (uint32_t l = 0; l < r->p->n_layer; l++) {
         struct operand *o = d->layers[l].operands;
         for (size_t i = 0; i < o[OPERAND_Q_START].count; i++)
-            o[OPERAND_Q_START].values[i] = (double)start[i];
+            o[OPERAND_Q_START].values[i] = start[i] ? (double)start[i] : below;
         for (size_t i = 0; i < o[OPERAND_N_APPEND].count; i++)
             o[OPERAND_N_APPEND].values[i] = (double)keep[i];
         for (int i = 0; i <= OPERAND_LOG_SUM && status == VKA_OK; i++)
