@@ -438,7 +438,9 @@ struct vka_attention_options {
      * value. +inf makes every weight 0, -inf has no effect. Weights below e^-76 of the largest (the
      * sink's counts) may be 0. The result of a fully masked row is still masked_row. */
     struct vka_tensor *sink;
-    /* F32 [n_head], the slopes m: -m * |p - j| is added to the score after the softcap. */
+    /* F32 [n_head], the slopes m: -m * |p - j| is added to the score after the softcap. In float32: a
+     * distance up to 2^24 is exact, and the error of what is added is at most 2^-23 of it. So keys about
+     * 2^30 away have the slopes of distances that are multiples of 64 or 128. */
     struct vka_tensor *alibi;
     /* The rate, in [0, 1): a weight is kept with probability 1 - rate, and then divided by
      * 1 - rate. The draw is word 0 of Philox4x32-10 with the counter (j, i, h, b) and the key (low

@@ -261,3 +261,17 @@ def test_sink_of_minus_infinity(device, path, n_q):
         got = vkattn.attention(q, k, v, sink=sink, **options)
         assert np.isnan(want).all() == (rows.max() != 0)
         np.testing.assert_array_equal(got, want)
+
+
+def test_far_alibi(device):
+    """Distances up to 2^24 count exactly; farther ones are rounded to float32, and so is the product."""
+    slopes, n = np.array([1, 0.375], np.float32), 5
+    q, k = np.zeros((3, 2, 2, 4), np.float32), np.zeros((3, 2, n, 4), np.float32)
+    offsets = np.array([2**24 - 1, 2**30, -(2**30)], np.int32)
+    far = np.abs(offsets[:, None, None] + np.arange(2)[:, None] - np.arange(n)).astype(np.float64)
+    want = -slopes[:, None, None] * far[:, None]
+    for path in ("fused", "unfused"):
+        given = {"alibi": slopes, "query_offset": offsets, "scores": "bias", "path": path}
+        got = vkattn.attention(q, k, k, device=device, **given)[1].astype(np.float64)
+        np.testing.assert_array_equal(got[0, 0], want[0, 0])
+        assert (np.abs(got - want) <= 2.0**-23 * np.abs(want)).all()
