@@ -70,6 +70,11 @@ static const char *judge_run(enum scenario_kind kind, const char *call, VkResult
     /* What cannot be asked counts as absent, and is not needed. */
     bool optional = strcmp(call, "vkEnumerateDeviceExtensionProperties") == 0;
     enum vka_status want = expected(error);
+    /* Answers, not failures: times that are not there yet, and data of a cache that has grown, which a
+     * driver gives only where it was given room. */
+    optional |= error == VK_NOT_READY || error == VK_INCOMPLETE;
+    if (error == VK_NOT_READY && s->n_failure > 0)
+        return "it is no failure";
     /* Where the device has no memory, empty blocks are given back and less is asked for. */
     if (error == VK_ERROR_OUT_OF_DEVICE_MEMORY && strcmp(call, "vkAllocateMemory") == 0) {
         optional = true;
