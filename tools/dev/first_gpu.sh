@@ -92,7 +92,7 @@ facts() {
     step 20 1_facts.txt devices "$tool" devices
     step 20 1_facts.txt devices_json "$tool" devices --json
     step 40 1_facts.txt first_f32 "$tool" bench matmul --m 512 --n 512 --k 512 --repeat 3 --passes
-    step 60 1_facts.txt first_layer "$tool" bench layer --batch 1 --seq 128 --model-dim 512 \
+    step 30 1_facts.txt first_layer "$tool" bench layer --batch 1 --seq 128 --model-dim 512 \
         --heads 8 --dtype f16 --repeat 3 --passes
 }
 
