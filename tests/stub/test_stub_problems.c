@@ -91,9 +91,9 @@ static uint64_t draw_limit(struct rng *rng, uint32_t percent, double low, double
 /* One of all, with limits lowered or not. */
 static enum vka_status open_device(uint64_t seed, struct vka_device **device)
 {
-    static const char *const names[] = {"stub cpu",     "stub cpu",     "stub large", "stub large",
-                                        "stub small",   "stub least",   "stub wide",  "stub wide",
-                                        "stub varying", "stub varying", "stub carved"};
+    static const char *const names[] = {
+        "stub cpu",  "stub cpu",  "stub large",   "stub large",   "stub small",  "stub least",
+        "stub wide", "stub wide", "stub varying", "stub varying", "stub carved", "stub rebar"};
     struct rng rng = {seed / SHARED_DEVICE ^ 0x57ab};
     const struct vka_device_info info = {
         .struct_size = sizeof info,
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s))
         return usage();
-    setenv("VKATTN_STUB", "cpu,least,small,large,wide,varying,carved", 1);
+    setenv("VKATTN_STUB", "cpu,least,small,large,wide,varying,carved,rebar", 1);
     for (uint64_t i = 0; i < s.count; i++) {
         if (i == 0 || (s.seed + i) % SHARED_DEVICE == 0) {
             vka_device_destroy(&device);
