@@ -193,9 +193,9 @@ struct softmax_backward_params {
 #define SLOPES_ROW_LOG_SUM 0
 #define SLOPES_ROW_SUM 1   /* Z without the sink, and Y */
 #define SLOPES_ROW_SINK 3  /* receives the row's part of the sink's gradient */
-#define SLOPES_ROW_PARTS 4 /* Z and Y of each SLOPES_KEYS keys, if there are more */
+#define SLOPES_ROW_SPLITS 4 /* Z and Y of each SLOPES_KEYS keys, if there are more */
 #define SLOPES_ROW_PITCH(n_kv) \
-    (SLOPES_ROW_PARTS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
+    (SLOPES_ROW_SPLITS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
 
 /* ---- attention_backward: gradients of attention, for GPUs ---------------------------------------
  * With e, Z, Y, m and g as in softmax_backward. A workgroup owns a tile of LANES_Y * ROWS rows and walks
@@ -235,7 +235,7 @@ struct attention_backward_params {
 #define BACKWARD_DEPTH4 6 /* vec4 of a row that are in shared memory at a time */
 #define BACKWARD_A4 7     /* vec4 of a row of A, of B, that a workgroup adds */
 #define BACKWARD_B4 8
-#define BACKWARD_PART 9 /* rows of a step that are added at a time, a multiple of 4 */
+#define BACKWARD_AT_ONCE 9 /* rows of a step that are added at a time, a multiple of 4 */
 #define BACKWARD_Q_TYPE 10
 #define BACKWARD_K_TYPE 11
 #define BACKWARD_V_TYPE 12

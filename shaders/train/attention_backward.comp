@@ -24,7 +24,7 @@ layout(constant_id = BACKWARD_VALUE4) const uint VALUE4 = 16;
 layout(constant_id = BACKWARD_DEPTH4) const uint DEPTH4 = 4;
 layout(constant_id = BACKWARD_A4) const uint A4 = 16;
 layout(constant_id = BACKWARD_B4) const uint B4 = 16;
-layout(constant_id = BACKWARD_PART) const uint PART = 8;
+layout(constant_id = BACKWARD_AT_ONCE) const uint AT_ONCE = 8;
 layout(constant_id = BACKWARD_Q_TYPE) const uint Q_TYPE = 0;
 layout(constant_id = BACKWARD_K_TYPE) const uint K_TYPE = 0;
 layout(constant_id = BACKWARD_V_TYPE) const uint V_TYPE = 0;
@@ -71,7 +71,7 @@ const uint OPERANDS = (OWN + OTHERS) * PITCH;
 const uint OWN_BATCH = BATCH_OF(OWN * DEPTH4), OTHER_BATCH = BATCH_OF(OTHERS * DEPTH4);
 const uint FEATURES = 64; // of a chain, in heads of more than 128: else errors grow with the head
 const bool LONG = HEAD4 > 32 || VALUE4 > 32;
-const uint STAGE4 = OPERANDS > PART * WIDE4 ? OPERANDS : PART * WIDE4;
+const uint STAGE4 = OPERANDS > AT_ONCE * WIDE4 ? OPERANDS : AT_ONCE * WIDE4;
 
 // Vec4 d of own rows, then of others: other k is in row (k % 4) * LANES_X + k / 4, so that lane x
 // reads others 4 x .. 4 x + 3, and neighbouring lanes different banks. Then rows of others.
@@ -201,7 +201,7 @@ vec4 staged(uint row, uint width4, uint j)
 // of which a lane has n vec4. No number is hidden.
 void add_plain(uint tile, uint width4, uint sum, uint n)
 {
-    [[dont_unroll]] for (uint k = 0; k < PART; k += 4) {
+    [[dont_unroll]] for (uint k = 0; k < AT_ONCE; k += 4) {
         vec4 w[TR];
         [[unroll]] for (uint r = 0; r < TR; r++)
             w[r] = tiles[tile + tile_row(r) * W_PITCH + k / 4];
@@ -217,7 +217,7 @@ void add_plain(uint tile, uint width4, uint sum, uint n)
 // add_plain where numbers may be hidden: what they belong to may be NaN.
 void add_tested(uint tile, uint width4, uint sum, uint n)
 {
-    [[dont_unroll]] for (uint k = 0; k < PART; k++)
+    [[dont_unroll]] for (uint k = 0; k < AT_ONCE; k++)
         [[unroll]] for (uint r = 0; r < TR; r++) {
             float w = tiles[tile + tile_row(r) * W_PITCH + k / 4][k % 4];
             if (floatBitsToUint(w) != HIDDEN_BITS)
@@ -230,9 +230,9 @@ void add_tested(uint tile, uint width4, uint sum, uint n)
 // Adds the rows of others from vec4 first4 on.
 void add_others(bool second, uint other, uint first4, uint width4, uint sum, uint n)
 {
-    [[dont_unroll]] for (uint first = 0; first < OTHERS; first += PART) {
+    [[dont_unroll]] for (uint first = 0; first < OTHERS; first += AT_ONCE) {
         barrier(); // the stage is free, the tiles are written
-        FILL(PART * width4, BATCH, i,
+        FILL(AT_ONCE * width4, BATCH, i,
              load_other(second, other + first + i / width4, first4 + i % width4))
         barrier();
         uint tile = (second ? WEIGHTS : 0) + first / 4;

@@ -122,11 +122,11 @@ void add_keys(uint key, uint end, uint of_row)
         }
     }
     sums = add_lanes(sums);
-    uint part = p.mask.n_kv > SLOPES_KEYS ? SLOPES_ROW_PARTS + 2 * (p.key_first / SLOPES_KEYS + gl_WorkGroupID.z)
+    uint split = p.mask.n_kv > SLOPES_KEYS ? SLOPES_ROW_SPLITS + 2 * (p.key_first / SLOPES_KEYS + gl_WorkGroupID.z)
                                           : SLOPES_ROW_SUM;
     if (gl_LocalInvocationIndex == 0) {
-        rows[of_row + part] = sums.x;
-        rows[of_row + part + 1] = sums.y;
+        rows[of_row + split] = sums.x;
+        rows[of_row + split + 1] = sums.y;
     }
 }
 

@@ -71,17 +71,17 @@ static void decode_sixes(const uint8_t *b, const uint8_t *fifths, const uint8_t 
     float scale = half_at(b), least = half_at(b + 2);
     const uint8_t *six = b + 4;
     for (int i = 0; i < 256; i++) {
-        int part = i / 32, s, m;
-        if (part < 4) {
-            s = six[part] & 63;
-            m = six[part + 4] & 63;
+        int subblock = i / 32, s, m;
+        if (subblock < 4) {
+            s = six[subblock] & 63;
+            m = six[subblock + 4] & 63;
         } else {
-            s = (six[part + 4] & 15) | six[part - 4] >> 6 << 4;
-            m = six[part + 4] >> 4 | six[part] >> 6 << 4;
+            s = (six[subblock + 4] & 15) | six[subblock - 4] >> 6 << 4;
+            m = six[subblock + 4] >> 4 | six[subblock] >> 6 << 4;
         }
-        int q = nibbles[i / 64 * 32 + i % 32] >> (part % 2 * 4) & 15;
+        int q = nibbles[i / 64 * 32 + i % 32] >> (subblock % 2 * 4) & 15;
         if (fifths)
-            q |= (fifths[i % 32] >> part & 1) << 4;
+            q |= (fifths[i % 32] >> subblock & 1) << 4;
         x[i] = scale * (float)s * (float)q - least * (float)m;
     }
 }
@@ -114,8 +114,8 @@ static void decode_q3_K(const uint8_t *b, float *x)
 {
     float scale = half_at(b + 108);
     for (int i = 0; i < 256; i++) {
-        int part = i / 16, low = b[96 + part % 8] >> (part / 8 * 4) & 15;
-        int s = (low | (b[104 + part % 4] >> (part / 4 * 2) & 3) << 4) - 32;
+        int subblock = i / 16, low = b[96 + subblock % 8] >> (subblock / 8 * 4) & 15;
+        int s = (low | (b[104 + subblock % 4] >> (subblock / 4 * 2) & 3) << 4) - 32;
         int q = b[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
         q |= (b[i % 32] >> i / 32 & 1) << 2;
         x[i] = scale * (float)s * (float)(q - 4);
@@ -140,9 +140,9 @@ static void decode_iq4_xs(const uint8_t *b, float *x)
     float scale = half_at(b);
     unsigned high = b[2] | (unsigned)b[3] << 8;
     for (int i = 0; i < 256; i++) {
-        int part = i / 32, low = b[4 + part / 2] >> part % 2 * 4 & 15;
-        int s = (low | (int)(high >> 2 * part & 3) << 4) - 32;
-        x[i] = scale * (float)s * (float)block_nonlinear[nibble(b + 8 + 16 * part, i % 32)];
+        int subblock = i / 32, low = b[4 + subblock / 2] >> subblock % 2 * 4 & 15;
+        int s = (low | (int)(high >> 2 * subblock & 3) << 4) - 32;
+        x[i] = scale * (float)s * (float)block_nonlinear[nibble(b + 8 + 16 * subblock, i % 32)];
     }
 }
 
@@ -152,9 +152,9 @@ static void decode_q6_K(const uint8_t *b, float *x)
 {
     float scale = half_at(b + 208);
     for (int i = 0; i < 256; i++) {
-        int half = i / 128, part = i % 128 / 32, at = i % 32;
-        int low = b[64 * half + 32 * (part % 2) + at] >> (part / 2 * 4) & 15;
-        int high = b[128 + 32 * half + at] >> 2 * part & 3;
+        int half = i / 128, subblock = i % 128 / 32, at = i % 32;
+        int low = b[64 * half + 32 * (subblock % 2) + at] >> (subblock / 2 * 4) & 15;
+        int high = b[128 + 32 * half + at] >> 2 * subblock & 3;
         x[i] = scale * (float)(int8_t)b[192 + i / 16] * (float)((low | high << 4) - 32);
     }
 }
@@ -184,8 +184,8 @@ static void decode_nvfp4(const uint8_t *b, float *x)
 {
     static const int8_t twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     for (int i = 0; i < 64; i++) {
-        int part = i / 16, q = b[4 + 8 * part + i % 8] >> (i / 8 % 2 * 4) & 15;
-        x[i] = half_e4m3(b[part]) * (float)twice[q];
+        int subblock = i / 16, q = b[4 + 8 * subblock + i % 8] >> (i / 8 % 2 * 4) & 15;
+        x[i] = half_e4m3(b[subblock]) * (float)twice[q];
     }
 }
 

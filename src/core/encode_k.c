@@ -1,7 +1,7 @@
-/* q4_K, q5_K and q6_K, for the least squared error that a search finds: first each part of a block gets the
- * scale (and minimum) of float32 that fit it best; then those of all parts become numbers of a few
- * bits times one float16, and each part takes the neighbours of its numbers that fit best; then the
- * float16 are fitted to what was taken, once more. */
+/* q4_K, q5_K and q6_K, for the least squared error that a search finds: first each subblock of a
+ * block gets the scale (and minimum) of float32 that fit it best; then those of all subblocks
+ * become numbers of a few bits times one float16, and each subblock takes the neighbours of its
+ * numbers that fit best; then the float16 are fitted to what was taken, once more. */
 #include "core/encode_k.h"
 #include "core/convert.h"
 
@@ -11,20 +11,20 @@
 enum {
     VALUES = 256,
     LANES = 8,  /* of sums, so that compilers can take vectors and the order of additions is one */
-    STEPS = 10, /* candidates on either side of the scale that spans a part */
-    MOST_PARTS = 16,
+    STEPS = 10, /* candidates on either side of the scale that spans a subblock */
+    MOST_SUBBLOCKS = 16,
     ROUNDS = 2, /* of fitting a block */
 };
 
 /* The largest magnitude that is tried: a scale for it is beyond float16 anyway. */
 #define TOO_LARGE 1e9f
 
-/* Levels of a part: level = min(max(round(x * inverse + shift), 0), top) - center. */
+/* Levels of a subblock: level = min(max(round(x * inverse + shift), 0), top) - center. */
 struct grid {
     float inverse, shift, top, center;
 };
 
-/* What is summed over the values of a part and their levels. */
+/* What is summed over the values of a subblock and their levels. */
 struct sums {
     float u, uu, xu; /* levels, their squares, their products with values */
 };
@@ -84,7 +84,7 @@ static void put_half(uint8_t *bytes, uint16_t bits)
 
 /* Neighbours of a row that share a number s, and of affine types a number m: value = d * s * level -
  * least * m. */
-struct part {
+struct subblock {
     float scale, least; /* of float32, that fit it best */
     int s, m;
     struct sums sums; /* with the levels that s and m give */
@@ -92,28 +92,28 @@ struct part {
 };
 
 struct fit {
-    int n_part, size;  /* parts, and values of each */
-    float top, center; /* levels are -center to top - center */
-    int low, high;     /* limits of s; m is 0 to 63 */
+    int n_subblock, size; /* subblocks, and values of each */
+    float top, center;    /* levels are -center to top - center */
+    int low, high;        /* limits of s; m is 0 to 63 */
     bool affine;
     uint16_t d, least;
     double error; /* squared, of the block */
-    struct part parts[MOST_PARTS];
+    struct subblock subblocks[MOST_SUBBLOCKS];
 };
 
-static const struct fit q4_K = {.n_part = 8, .size = 32, .top = 15, .high = 63, .affine = true};
-static const struct fit q5_K = {.n_part = 8, .size = 32, .top = 31, .high = 63, .affine = true};
+static const struct fit q4_K = {.n_subblock = 8, .size = 32, .top = 15, .high = 63, .affine = true};
+static const struct fit q5_K = {.n_subblock = 8, .size = 32, .top = 31, .high = 63, .affine = true};
 static const struct fit q6_K = {
-    .n_part = 16, .size = 16, .top = 63, .center = 32, .low = -128, .high = 127};
+    .n_subblock = 16, .size = 16, .top = 63, .center = 32, .low = -128, .high = 127};
 
-static double error_of(const struct part *p, int n, double a, double b, const struct sums *s)
+static double error_of(const struct subblock *p, int n, double a, double b, const struct sums *s)
 {
     return (double)p->xx + a * a * (double)s->uu + n * b * b - 2 * a * (double)s->xu +
            2 * b * (double)p->x - 2 * a * b * (double)s->u;
 }
 
 /* The scale and minimum that fit levels best. */
-static void fit_levels(const struct fit *f, const struct part *p, const struct sums *s,
+static void fit_levels(const struct fit *f, const struct subblock *p, const struct sums *s,
                        float *scale, float *least)
 {
     const float n = (float)f->size, det = n * s->uu - s->u * s->u;
@@ -127,8 +127,8 @@ static void fit_levels(const struct fit *f, const struct part *p, const struct s
     }
 }
 
-/* Searches for the scale and minimum of a part, around those by which its levels span it. */
-static void fit_part(const struct fit *f, const float *x, struct part *p)
+/* Searches for the scale and minimum of a subblock, around those by which its levels span it. */
+static void fit_subblock(const struct fit *f, const float *x, struct subblock *p)
 {
     float low = 0, high = 0, most = 0, x_sum[LANES] = {0}, xx[LANES] = {0};
     for (int i = 0; i < f->size; i++) {
@@ -174,8 +174,8 @@ static int nearest(float x, int low, int high)
     return (int)(x < 0 ? x - 0.5f : x + 0.5f);
 }
 
-/* Chooses s and m of a part, given d and least of the block; returns the squared error. */
-static double choose_numbers(const struct fit *f, const float *x, struct part *p)
+/* Chooses s and m of a subblock, given d and least of the block; returns the squared error. */
+static double choose_numbers(const struct fit *f, const float *x, struct subblock *p)
 {
     const float d = half_value(f->d), least = half_value(f->least);
     const int s0 = nearest(p->scale * inverse_of(d), f->low, f->high);
@@ -199,12 +199,12 @@ static double choose_numbers(const struct fit *f, const float *x, struct part *p
     return best;
 }
 
-/* d and least that fit the numbers and levels of all parts best. */
+/* d and least that fit the numbers and levels of all subblocks best. */
 static void fit_halves(struct fit *f)
 {
     double ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
-    for (int i = 0; i < f->n_part; i++) {
-        const struct part *p = &f->parts[i];
+    for (int i = 0; i < f->n_subblock; i++) {
+        const struct subblock *p = &f->subblocks[i];
         ss += (double)p->s * p->s * (double)p->sums.uu;
         sm += (double)p->s * p->m * (double)p->sums.u;
         mm += (double)p->m * p->m * f->size;
@@ -224,9 +224,9 @@ static void fit_halves(struct fit *f)
 static void fit_block(const float *x, struct fit *f)
 {
     float s = 0, m = 0;
-    for (int i = 0; i < f->n_part; i++) {
-        struct part *p = &f->parts[i];
-        fit_part(f, x + i * f->size, p);
+    for (int i = 0; i < f->n_subblock; i++) {
+        struct subblock *p = &f->subblocks[i];
+        fit_subblock(f, x + i * f->size, p);
         const float one = p->scale / (float)(p->scale < 0 ? f->low : f->high);
         s = one > s ? one : s;
         m = p->least / 63 > m ? p->least / 63 : m;
@@ -237,8 +237,8 @@ static void fit_block(const float *x, struct fit *f)
     struct fit next = *f;
     for (int round = 0; round < ROUNDS; round++) {
         next.error = 0;
-        for (int i = 0; i < f->n_part; i++)
-            next.error += choose_numbers(&next, x + i * f->size, &next.parts[i]);
+        for (int i = 0; i < f->n_subblock; i++)
+            next.error += choose_numbers(&next, x + i * f->size, &next.subblocks[i]);
         if (!(next.error < f->error))
             break;
         *f = next;
@@ -250,7 +250,7 @@ static void fit_block(const float *x, struct fit *f)
 static void put_levels(const float *x, const struct fit *f, uint8_t levels[VALUES])
 {
     for (int i = 0; i < VALUES; i++) {
-        const struct part *p = &f->parts[i / f->size];
+        const struct subblock *p = &f->subblocks[i / f->size];
         const struct grid g = grid_of(f, p->s, p->m);
         levels[i] = (uint8_t)(level_of(x[i], &g) + f->center);
     }
@@ -277,7 +277,7 @@ static void put_sixes(const float *x, struct fit f, uint8_t *b, uint8_t *fifths,
     put_half(b, f.d);
     put_half(b + 2, f.least);
     for (int i = 0; i < 4; i++) {
-        const struct part *low = &f.parts[i], *high = &f.parts[i + 4];
+        const struct subblock *low = &f.subblocks[i], *high = &f.subblocks[i + 4];
         b[4 + i] = (uint8_t)(low->s | high->s >> 4 << 6);
         b[8 + i] = (uint8_t)(low->m | high->m >> 4 << 6);
         b[12 + i] = (uint8_t)((high->s & 15) | (high->m & 15) << 4);
@@ -313,11 +313,12 @@ void encode_q6_K(const float *x, uint8_t *b)
     fit_block(x, &f);
     put_levels(x, &f, levels);
     put_half(b + 208, f.d);
-    for (int i = 0; i < f.n_part; i++)
-        b[192 + i] = (uint8_t)f.parts[i].s;
+    for (int i = 0; i < f.n_subblock; i++)
+        b[192 + i] = (uint8_t)f.subblocks[i].s;
     for (int i = 0; i < VALUES; i++) {
-        const int half = i / 128, part = i % 128 / 32, at = i % 32;
-        b[64 * half + 32 * (part % 2) + at] |= (uint8_t)((levels[i] & 15) << (part / 2 * 4));
-        b[128 + 32 * half + at] |= (uint8_t)(levels[i] >> 4 << 2 * part);
+        const int half = i / 128, subblock = i % 128 / 32, at = i % 32;
+        b[64 * half + 32 * (subblock % 2) + at] |=
+            (uint8_t)((levels[i] & 15) << (subblock / 2 * 4));
+        b[128 + 32 * half + at] |= (uint8_t)(levels[i] >> 4 << 2 * subblock);
     }
 }

@@ -1,4 +1,4 @@
-/* Types of 256 values a block, quantised by search: parts of a block have scales of a few bits. */
+/* Types of 256 values a block, quantised by search: subblocks of a block have scales of a few bits. */
 #ifndef VKA_CORE_ENCODE_K_H
 #define VKA_CORE_ENCODE_K_H
 

@@ -46,7 +46,7 @@ static uint64_t shared_bytes(const struct backward_tile *t, uint32_t stage)
 {
     const uint64_t own = backward_own(t), others = backward_others(t);
     const uint64_t operands = (own + others) * TILE_PITCH(t->depth4);
-    const uint64_t results = (uint64_t)t->part * (t->a4 > t->b4 ? t->a4 : t->b4);
+    const uint64_t results = (uint64_t)t->at_once * (t->a4 > t->b4 ? t->a4 : t->b4);
     const uint64_t queries = stage == BACKWARD_KEYS ? others : own;
     const uint64_t sums = stage == BACKWARD_SUMS ? own * t->lanes_x : 1;
     return 16 * ((operands > results ? operands : results) +
@@ -55,12 +55,12 @@ static uint64_t shared_bytes(const struct backward_tile *t, uint32_t stage)
 }
 
 /* Rows whose results are added at a time: as many as the memory of the operands holds. */
-static void set_part(struct backward_tile *t)
+static void set_at_once(struct backward_tile *t)
 {
     const uint32_t wide = t->a4 > t->b4 ? t->a4 : t->b4;
     const uint32_t operands = (backward_own(t) + backward_others(t)) * TILE_PITCH(t->depth4);
-    for (t->part = backward_others(t); t->part > 4 && t->part * wide > operands;)
-        t->part /= 2;
+    for (t->at_once = backward_others(t); t->at_once > 4 && t->at_once * wide > operands;)
+        t->at_once /= 2;
 }
 
 /* Sets lanes and rows so that the sums of `chunks` chunks stay in registers; false where they do
@@ -91,9 +91,9 @@ static bool fit_device(const struct vka_device_properties *has, uint32_t stage,
 {
     const uint32_t limit =
         has->max_shared_memory < SHARED_AIM ? has->max_shared_memory : SHARED_AIM;
-    for (set_part(t);
+    for (set_at_once(t);
          shared_bytes(t, stage) > limit || t->lanes_x * t->lanes_y > has->max_workgroup;
-         set_part(t)) {
+         set_at_once(t)) {
         if (t->depth4 > 1 && t->lanes_x * t->lanes_y <= has->max_workgroup)
             t->depth4 /= 2;
         else if (t->lanes_y > 1)
@@ -181,7 +181,7 @@ static void scalar_key(const struct backward_choice *c, uint32_t stage,
     key->spec[BACKWARD_DEPTH4] = t->depth4;
     key->spec[BACKWARD_A4] = t->a4;
     key->spec[BACKWARD_B4] = t->b4;
-    key->spec[BACKWARD_PART] = t->part;
+    key->spec[BACKWARD_AT_ONCE] = t->at_once;
     key->spec[BACKWARD_Q_TYPE] = o->q_type;
     key->spec[BACKWARD_K_TYPE] = o->k_type;
     key->spec[BACKWARD_V_TYPE] = o->v_type;
@@ -211,12 +211,14 @@ double tune_backward_loops(const struct backward_choice *c, uint32_t stage)
     const struct backward_tile *t = &c->tiles[stage];
     const double threads = (double)t->lanes_x * t->lanes_y;
     const double own = backward_own(t), others = backward_others(t), depth = t->depth4;
-    const double parts = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
+    const double depths = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
     const double product = (own + others) * depth / threads + depth + 8;
-    const double adds = others / t->part;
-    double step = parts * product + 5.0 * t->rows + 12.0 /* of philox */ * 4 * t->rows;
-    step += stage != BACKWARD_SUMS ? adds * (t->part * t->a4 / threads + t->part / 4.0 + 4) : 0;
-    step += stage == BACKWARD_KEYS ? adds * (t->part * t->b4 / threads + t->part / 4.0 + 4) : 0;
+    const double adds = others / t->at_once;
+    double step = depths * product + 5.0 * t->rows + 12.0 /* of philox */ * 4 * t->rows;
+    step +=
+        stage != BACKWARD_SUMS ? adds * (t->at_once * t->a4 / threads + t->at_once / 4.0 + 4) : 0;
+    step +=
+        stage == BACKWARD_KEYS ? adds * (t->at_once * t->b4 / threads + t->at_once / 4.0 + 4) : 0;
     step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
     const double ends = own / threads + t->rows * 4.0 * lane_sums(t) + t->lanes_x * own / threads;
     return BACKWARD_SPAN / others * (step + 2) + ends + 32;

@@ -178,10 +178,10 @@ double backward_coop_loops(const struct backward_choice *c, uint32_t stage)
     const struct backward_tile *t = &c->tiles[stage];
     const double own = backward_own(t), others = backward_others(t);
     const double threads = own * t->lanes_x, depth8 = t->depth4 / 2.0;
-    const double parts = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
+    const double depths = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
     const double product = 1 + copies(own * depth8, threads) + copies(others * depth8, threads);
     const double results = 4.0 * (t->a4 + t->b4);
-    double step = parts * product + 4 * (1 + 2 * 12.0 /* of philox */) + 2 * own / threads + 1;
+    double step = depths * product + 4 * (1 + 2 * 12.0 /* of philox */) + 2 * own / threads + 1;
     step += 2 * copies(others * results / CHUNK, threads);
     step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
     /* Each result looks at all others of a unit where some of them are NaN or Inf. */

@@ -22,8 +22,8 @@
 #define KEYS_LEAST 16u
 
 /* Scores of a step for one lane: a bit of a word each, stored in whole chunks. */
-#define PART_LEAST 8u
-#define PART_MOST 32u
+#define SCORES_LEAST 8u
+#define SCORES_MOST 32u
 
 /* Fewest registers for matrices beside which there are some for values on their way, and largest
  * head_dim at which q leaves some for the keys of the next step. */
@@ -62,9 +62,9 @@ static uint32_t registers(const struct attention_choice *c, uint32_t subgroup_si
 
 static bool keys_fit(const struct attention_choice *c, uint32_t subgroup_size)
 {
-    uint32_t part = c->keys * c->size.m / (subgroup_size * c->columns);
+    uint32_t scores = c->keys * c->size.m / (subgroup_size * c->columns);
     return c->keys % (c->size.n * c->columns) == 0 && c->keys % c->size.k == 0 &&
-           part % PART_LEAST == 0 && part <= PART_MOST;
+           scores % SCORES_LEAST == 0 && scores <= SCORES_MOST;
 }
 
 /* Sets rows, and keys of at least `least`, to the most whose tiles fit `shared` bytes; false where

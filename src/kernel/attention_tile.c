@@ -164,14 +164,14 @@ static double count_loops(const struct attention_choice *c, const struct attenti
                           double keys)
 {
     double threads = (double)c->lanes * c->lanes_y, stages = (double)c->head4 / c->depth4;
-    double rows = c->rows, parts = (double)c->keys / c->v_keys;
+    double rows = c->rows, loads = (double)c->keys / c->v_keys;
     double own = divide_up(c->value4, c->lanes) + 1.0;
     double score = stages * (c->keys * c->depth4 / threads + c->depth4 + 4.0) + 1;
     if (!c->q_whole)
         score += stages * (c->tile * c->depth4 / threads + 2.0);
     double bias = 4 * rows + 1, weigh = rows * (c->lanes / 4 + 1.0);
     double draw = o->dropout ? (PHILOX_LOOPS + 1) * 4 * rows + 1 : 0;
-    double add = parts * (c->v_keys * c->value4 / threads + c->v_keys + 4.0) + 1;
+    double add = loads * (c->v_keys * c->value4 / threads + c->v_keys + 4.0) + 1;
     double step = 1 + score + bias + weigh + draw + add;
     double ends = c->tile * c->head4 / threads + rows * (20 * own + 4 * c->lanes) + 64;
     return ends + ceil(keys / c->keys + 1) * step +

@@ -75,8 +75,8 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
 static double count_loops(const struct matmul_choice *c, double k)
 {
     double blocks = blocks_of(c), own = c->own_columns, rows = c->rows;
-    double part = own * 10 + rows * (1 + own * 5);
-    return (k / (blocks * MATMUL_BLOCK) + 1) * (4 * part + rows * own * 2 + 2 * blocks) + 64;
+    double each = own * 10 + rows * (1 + own * 5);
+    return (k / (blocks * MATMUL_BLOCK) + 1) * (4 * each + rows * own * 2 + 2 * blocks) + 64;
 }
 
 const struct matmul_family matmul_dot = {choose, set_key, count_loops};

@@ -26,9 +26,9 @@ GOING = {
     'src/op/state': {'part', 'parts', 'share'},
     'src/op/train': {'share'},
     'src/plan': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
-    'src/core': {'unit', 'units'},
+    'src/core': {'part', 'parts', 'unit', 'units'},
     'src/gpu': {'part', 'parts', 'share', 'chunk', 'unit', 'units'},
-    'src/kernel': {'unit', 'units'},
+    'src/kernel': {'part', 'parts', 'share', 'unit', 'units'},
     'src/mpi': {'part', 'parts', 'share', 'shares', 'chunk', 'unit', 'units'},
 }
 ALLOWED = { # compounds that stay, at most 20

@@ -26,7 +26,7 @@ static void check_scalar(const struct backward_tile *t)
     const uint32_t sums =
         (t->a4 + t->lanes_x - 1) / t->lanes_x + (t->b4 + t->lanes_x - 1) / t->lanes_x;
     assert_true(sums * t->rows <= 16);
-    assert_true(t->part % 4 == 0 && backward_others(t) % t->part == 0);
+    assert_true(t->at_once % 4 == 0 && backward_others(t) % t->at_once == 0);
 }
 
 /* Whole matrices for each subgroup, whose sums leave half of the registers free. */

@@ -127,11 +127,11 @@ static enum vka_status make_slopes(struct vka_plan *plan, const struct attention
 /* Adds up the sums of parts of the keys. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct vka_tensor *rows)
 {
-    const uint32_t n = (rows->shape.size[3] - SLOPES_ROW_PARTS) / 2;
+    const uint32_t n = (rows->shape.size[3] - SLOPES_ROW_SPLITS) / 2;
     for (uint32_t i = 0; i < 2 && n > 0; i++) {
         struct sum_axes sum = {
             .name = "softmax sums",
-            .a = tensor_slice_along(rows, 3, SLOPES_ROW_PARTS + i, 2 * n - 1),
+            .a = tensor_slice_along(rows, 3, SLOPES_ROW_SPLITS + i, 2 * n - 1),
             .y = tensor_slice_along(rows, 3, SLOPES_ROW_SUM + i, 1),
             .reduced = 8,
             .term = TERM_VALUE,
