@@ -24,7 +24,7 @@ call; closing a device closes all that was made from it.
 
 from ._attention import attention
 from ._blocks import dequantize, quantize
-from ._cache import Cache
+from ._cache import Cache, CacheLayer
 from ._device import Device, Tensor, default_device
 from ._device_info import DeviceInfo, devices
 from ._errors import (
@@ -54,6 +54,7 @@ __all__ = [
     "Accumulate",
     "AttentionOptions",
     "Cache",
+    "CacheLayer",
     "ClosedError",
     "Device",
     "DeviceInfo",

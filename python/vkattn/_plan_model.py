@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
+from ._cache import Cache
 from ._core import Child, check_child
 from ._device import Device, Tensor
 from ._errors import InvalidError
@@ -38,6 +39,7 @@ class ModelOperations(Child):
         optional: Sequence[str] = (),
         keep: Any = None,
         gradients: dict[str, Gradient] | None = None,
+        cache: Cache | None = None,
         **numbers: Any,
     ) -> None:
         """Adds vka_<name>_op with these members. keep lives until the call has read it."""
@@ -48,6 +50,8 @@ class ModelOperations(Child):
             for member, tensor in tensors.items():
                 setattr(op, member, pointer(tensor, member, optional=member in optional))
             write_gradients(op, gradients or {})
+            if cache is not None:
+                op.cache = check_child(cache, Cache, "cache")._pointer
             return int(getattr(lib, f"vka_plan_add_{name}")(self._pointer, op))
 
         self.device._core.call(add)

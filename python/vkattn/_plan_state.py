@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._abi import enum_names, lib
+from ._cache import Cache
 from ._device import Tensor
 from ._numbers import real, whole
 from ._options import choose
@@ -12,7 +13,7 @@ RULES = enum_names("VKA_RULE_", "vka_rule")
 
 
 class StateOperations(ModelOperations):
-    """Operations whose state goes from one run to the next, in tensors of the caller."""
+    """Operations whose state goes from one run to the next, in tensors of the caller or a cache."""
 
     def causal_conv(
         self,
@@ -25,12 +26,15 @@ class StateOperations(ModelOperations):
         activation: str = "identity",
         past: Tensor | None = None,
         present: Tensor | None = None,
+        cache: Cache | None = None,
+        cache_layer: int = 0,
         lengths: Tensor | None = None,
         q_start: Tensor | None = None,
     ) -> None:
         """Adds a depthwise causal convolution of input [batch][n][channels] by weight
         [channels][width]. past and present [batch][channels][(width - 1) * dilation]: the rows
-        before, and those kept for the next run, also in place. lengths [batch], or the q_start of
+        before, and those kept for the next run, also in place; or cache and cache_layer hold them, of
+        which lengths is the n_append. lengths [batch], or the q_start of
         packed sequences: which rows count."""
         self._add(
             "causal_conv",
@@ -46,6 +50,8 @@ class StateOperations(ModelOperations):
             },
             ("bias", "past", "present", "lengths", "q_start"),
             dilation=whole(dilation, "dilation", 1),
+            cache=cache,
+            cache_layer=cache_layer,
             activation=choose(ACTIVATIONS, activation, "activation"),
         )
 
@@ -70,13 +76,16 @@ class StateOperations(ModelOperations):
         skip: Tensor | None = None,
         past_state: Tensor | None = None,
         present_state: Tensor | None = None,
+        cache: Cache | None = None,
+        cache_layer: int = 0,
         lengths: Tensor | None = None,
         q_start: Tensor | None = None,
     ) -> None:
         """Adds linear attention of q, k and v [batch][heads][n][features] by a rule: "linear",
         "gated", "delta" or "gated_delta". decay [batch][states][n], or of each key feature
         [batch][states][n][head_dim]; beta [batch][states][n], or of one head for all. The states
-        before and after are float32 [batch][states][head_dim][value_dim], also in place. scale:
+        before and after are float32 [batch][states][head_dim][value_dim], also in place, or those that
+        cache_layer of cache holds. scale:
         None is 1 / sqrt(head_dim). lengths and q_start: as causal_conv has them. What models have in
         front: norm_epsilon above 0 divides q and k by their length; beta_sigmoid makes beta of what is
         there; with decay_log [states] the decay is -exp(decay_log) softplus(decay + decay_bias), where
@@ -111,6 +120,8 @@ class StateOperations(ModelOperations):
                 "q_start",
             ),
             rule=choose(RULES, rule, "rule"),
+            cache=cache,
+            cache_layer=cache_layer,
             given=0 if scale is None else lib.VKA_GIVEN_SCALE,
             scale=0.0 if scale is None else real(scale, "scale"),
             norm_epsilon=real(norm_epsilon, "norm_epsilon"),

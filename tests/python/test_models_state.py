@@ -9,7 +9,6 @@ from test_models import Counter
 
 import vkattn
 import vkattn.models
-from vkattn.models._decoder import _seen_of
 from vkattn.models._design import design_of_config
 from vkattn.models._source import Keys
 
@@ -52,9 +51,9 @@ def test_turns(model):
     with model.session(120) as session:
         first = list(session.generate(prompt, 5, stop=()))
         assert first == alone(model, prompt, 5)
-        seen = session._shared.plans.seen
         more = [*prompt, *first, 9, 8]
-        assert seen.keeps(0, 44) == 44 and seen.keeps(0, 43) == 0
+        with pytest.raises(vkattn.InvalidError, match="a state, which cannot go back"):
+            session._shared.plans.cache.truncate(0, 43)
         assert list(session.generate(more, 4, stop=())) == alone(model, more, 4)
         back = [*prompt[:20], 7]
         assert list(session.generate(back, 4, stop=())) == alone(model, back, 4)
@@ -73,13 +72,14 @@ def test_forks(model):
     fork.close()
 
 
-def test_seen(model):
-    """Layers of attention alone have keys and values."""
-    seen = _seen_of(model, 2, 8, "f32")
+def test_layers(model):
+    """Layers of attention alone have keys and values, of the type that is asked for."""
     stateful = model.design.stateful
     assert [bool(x) for x in model.states] == stateful and 0 < sum(stateful) < len(stateful)
-    assert seen.keeps(0, 0) == 0
-    seen.close()
+    prompt = families.ids_of(9)
+    assert list(model.generate(prompt, 3, stop=(), kv_dtype="f16"))
+    with pytest.raises(vkattn.InvalidError, match="kv_dtype: expected"):
+        list(model.generate(prompt, 3, kv_dtype="f12"))
 
 
 @pytest.mark.parametrize(

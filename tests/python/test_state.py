@@ -27,6 +27,45 @@ def test_causal_conv(device, rng):
     np.testing.assert_array_equal(kept.read(), x[:, -2:].transpose(0, 2, 1))
 
 
+def test_cache(device, rng):
+    """A layer of a cache holds the state: two runs are one, a copy goes on, and 0 empties it."""
+    x, w = rng.standard_normal((1, 4, 3), np.float32), rng.standard_normal((3, 3), np.float32)
+    given, weight = device.tensor(x), device.tensor(w)
+    whole, output = device.empty(x.shape), device.empty((2, 2, 3))
+    step(device, lambda p: p.causal_conv(given, weight, whole))
+    layers = [vkattn.CacheLayer(channels=3, conv_rows=2), vkattn.CacheLayer(1, 4)]
+    cache = vkattn.Cache(device, batch=2, capacity=8, layers=layers)
+    rows, counts = device.empty((2, 2, 3)), device.tensor(np.array([2, 0], np.int32))
+    plan = vkattn.Plan(device)
+    plan.causal_conv(rows, weight, output, cache=cache, lengths=counts)
+    plan.finish()
+
+    def run(first, *n):
+        rows.write(np.repeat(x[:, first : first + 2], 2, 0))
+        counts.write(np.array(n, np.int32))
+        plan.run()
+        return output.read()
+
+    np.testing.assert_array_equal(run(0, 2, 0)[0], whole.read()[0, :2])
+    cache.fork(0, 1)
+    assert [cache.length(b) for b in range(2)] == [2, 2]
+    cache.truncate(0)
+    found = run(2, 2, 2)
+    np.testing.assert_array_equal(found[1], whole.read()[0, 2:])
+    assert abs(found[0] - found[1]).max() > 0.01
+    with pytest.raises(vkattn.InvalidError, match="expected 0 or 4"):
+        cache.truncate(1, 3)
+    with pytest.raises(vkattn.InvalidError, match="past or present is given, but the cache"):
+        kept = device.empty((2, 3, 2))
+        vkattn.Plan(device).causal_conv(rows, weight, output, cache=cache, past=kept)
+    with pytest.raises(TypeError, match="layers: n_layer, n_kv_head and head_dim are those"):
+        vkattn.Cache(device, batch=1, capacity=8, head_dim=4, layers=layers)
+    with pytest.raises(TypeError, match="expected n_kv_head and head_dim, or layers"):
+        vkattn.Cache(device, batch=1, capacity=8)
+    with pytest.raises(vkattn.InvalidError, match=r"layers\[0\].n_kv_head, n_state and channels"):
+        vkattn.Cache(device, batch=1, capacity=8, layers=[vkattn.CacheLayer()])
+
+
 def test_linear_attention(device, rng):
     q, k = rng.standard_normal((2, 1, 2, 7, 4), np.float32) / 2
     v = rng.standard_normal((1, 2, 7, 3), np.float32)

@@ -146,8 +146,8 @@ class Causal(Decoder):
         self.n_token, self.n_layer = d.n_token, d.n_layer
         self.n_kv_head, self.head_dim = d.n_kv_head, d.head_dim
         if any(d.stateful):
-            shapes = STATE_LAYERS[d.state].shapes(d)
-            self.states = [shapes if has_state else {} for has_state in d.stateful]
+            state = STATE_LAYERS[d.state].state(d)
+            self.states = [state if has_state else None for has_state in d.stateful]
         self.max_length = d.max_length
         self.needs_positions = d.positions in ("learned", "sinusoidal") or d.norm_rotated
         self.stop_ids = stop
@@ -256,8 +256,7 @@ class _Pass:
         d = self.d
         rows = self.normed(block.attn_norm)
         if block.state:
-            states, n_append = self.inputs.states[i], self.inputs.n_append
-            context = block.state.add(self.graph, rows, self._shared, states, n_append)
+            context = block.state.add(self.graph, rows, self._shared, self.inputs, i)
         else:
             self.graph.linears(rows, block.qkv, self.qkv)
             self._attend(i, block)
@@ -334,7 +333,7 @@ class _Pass:
             v,
             graph.heads(self.context, d.n_head),
             cache=inputs.cache,
-            cache_layer=i - sum(d.stateful[:i]),
+            cache_layer=i,
             n_append=inputs.n_append,
             causal=True,
             alibi=self.model.alibi,

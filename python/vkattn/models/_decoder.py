@@ -7,7 +7,8 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from .._cache import Cache
+from .._arrays import check_dtype
+from .._cache import Cache, CacheLayer
 from .._device import Device, Tensor
 from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
@@ -15,7 +16,6 @@ from ._chat import Messages
 from ._graph import TIMEOUT, Graph
 from ._pooling import Pooling, pooled
 from ._rules import Ruled, Rules
-from ._seen import Seen, Shapes, States
 from ._session import ChatSession, Place, Shared
 from ._text import Decodes, Prompt, check_texts, read_ids
 
@@ -38,7 +38,6 @@ class Inputs(NamedTuple):
     n_append: Tensor  # i32 [batch]: rows of each sequence that count
     cache: Cache
     capacity: int
-    states: Sequence[States] = ()  # of each layer, where the model has layers with a state
 
 
 class Decoder(Decodes):
@@ -54,7 +53,7 @@ class Decoder(Decodes):
     stop_ids: tuple[int, ...]
     unused: list[str]
     rules: Rules | None = None  # of ids that may follow
-    states: Sequence[Shapes] = ()  # of each layer, if one has any
+    states: Sequence[CacheLayer | None] = ()  # of each layer, None with keys; (): no layer has one
     pooling: Pooling | None = None  # of a folder of sentence-transformers, or a GGUF file
 
     def add(self, graph: Graph, inputs: Inputs) -> Tensor:
@@ -186,8 +185,8 @@ class Decoder(Decodes):
         if self.max_length is not None and len(ids) > self.max_length:
             raise InvalidError(f"ids: the model has {self.max_length} positions, got {len(ids)}")
         rows = min(CHUNK, len(ids))
-        seen = _seen_of(self, 1, len(ids), "f32")
-        chunk = _Recording(self, seen, len(ids), rows)
+        cache = _cache_of(self, 1, len(ids), "f32")
+        chunk = _Recording(self, cache, len(ids), rows)
         logits = self.add_head(chunk.graph, chunk.hidden)
         chunk.graph.plan.finish()
         result = np.empty((len(ids), self.n_token), np.float32)
@@ -196,7 +195,7 @@ class Decoder(Decodes):
             chunk.write([part], [at])
             chunk.graph.plan.run(timeout)
             result[at : at + rows] = logits.read()[0, : len(part)]
-        seen.close()
+        cache.close()
         return result
 
     def rows(
@@ -212,8 +211,8 @@ class Decoder(Decodes):
         result: list[Any] = [None] * len(ids)
         if not ids:
             return result
-        seen = _seen_of(self, batch, longest, "f32")
-        chunk = _Recording(self, seen, longest, min(CHUNK, longest))
+        cache = _cache_of(self, batch, longest, "f32")
+        chunk = _Recording(self, cache, longest, min(CHUNK, longest))
         chunk.graph.plan.finish()
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         for start in range(0, len(ids), batch):
@@ -221,7 +220,7 @@ class Decoder(Decodes):
             for i, rows in zip(part, chunk.rows_of([ids[i] for i in part], timeout)):
                 result[i] = rows
         chunk.graph.plan.close()
-        seen.close()
+        cache.close()
         return result
 
     def embed(
@@ -264,16 +263,19 @@ def _seeds_of(seed: Any, size: int) -> list[int]:
     return [whole(seed, "seed", 0, 2**64 - 1)] * size
 
 
-def _seen_of(model: Decoder, batch: int, capacity: int, dtype: str) -> Seen:
-    return Seen(
+def _cache_of(model: Decoder, batch: int, capacity: int, dtype: str) -> Cache:
+    if model.states:
+        keys = CacheLayer(model.n_kv_head, model.head_dim, key_dtype=check_dtype(dtype, "kv_dtype"))
+        layers = [state or keys for state in model.states]
+        return Cache(model.device, batch=batch, capacity=capacity, layers=layers)
+    return Cache(
         model.device,
         batch=batch,
-        n_layer=model.n_layer - sum(1 for shapes in model.states if shapes),
+        n_layer=model.n_layer,
         n_kv_head=model.n_kv_head,
         head_dim=model.head_dim,
         capacity=capacity,
         key_dtype=dtype,
-        states=model.states,
     )
 
 
@@ -283,12 +285,12 @@ class _Recording:
     def __init__(
         self,
         model: Decoder,
-        seen: Seen,
+        cache: Cache,
         capacity: int,
         rows: int,
         ids: Tensor | None = None,
     ) -> None:
-        device, batch = model.device, seen.batch
+        device, batch = model.device, cache.batch
         # One kernel for all chunks, however many rows: of some, bits would follow from the batch.
         self.graph = Graph(device, batch, rows, whole_n_q=CHUNK if rows > 1 else 1)
         self.own_ids = ids is None
@@ -296,10 +298,8 @@ class _Recording:
         self.positions = device.empty((batch, rows), "i32") if model.needs_positions else None
         self.n_append = device.empty((batch,), "i32")
         self._last: dict[Any, bytes] = {}
-        self.seen = seen
-        inputs = Inputs(
-            self.ids, self.positions, self.n_append, seen.cache, capacity, seen.states
-        )
+        self.cache = cache
+        inputs = Inputs(self.ids, self.positions, self.n_append, cache, capacity)
         self.hidden = model.add(self.graph, inputs)
 
     def put(self, tensor: Tensor, values: Any) -> None:
@@ -323,8 +323,8 @@ class _Recording:
         batch, rows = self.ids.shape
         lengths, found = [0] * batch, [list[np.ndarray]() for _ in texts]
         for b in range(batch):
-            if self.seen.length(b):
-                self.seen.truncate(b, 0)
+            if self.cache.length(b):
+                self.cache.truncate(b, 0)
         for at in range(0, max(map(len, texts)), rows):
             parts = [text[at : at + rows] for text in texts]
             self.write([*parts, *[[]] * (batch - len(parts))], lengths)
@@ -349,7 +349,7 @@ class Session:
         kv_dtype: str,
     ) -> None:
         device = model.device
-        self.seen = _seen_of(model, batch, capacity, kv_dtype)
+        self.cache = _cache_of(model, batch, capacity, kv_dtype)
         self.next = device.empty((batch,), "i32")
         self.sampling = sampling
         self.batch = batch
@@ -358,12 +358,12 @@ class Session:
         self.steps, self.seeds = np.zeros(batch, np.int32), np.zeros((batch, 2), np.int32)
         self.step_counts, self.seed_words = device.tensor(self.steps), device.tensor(self.seeds)
         # A run of one row reads `next`, so that a token needs nothing from the host.
-        self.step = _Recording(model, self.seen, capacity, 1, self.next.reshape(batch, 1))
+        self.step = _Recording(model, self.cache, capacity, 1, self.next.reshape(batch, 1))
         self._end(model, self.step, self.step.hidden.reshape(batch, self.step.hidden.shape[2]))
         self.rows = min(CHUNK, longest)  # rows that no id fills cost as much as others
         self.chunk: _Recording | None = None
         if self.rows > 1:
-            self.chunk = _Recording(model, self.seen, capacity, self.rows)
+            self.chunk = _Recording(model, self.cache, capacity, self.rows)
             graph = self.chunk.graph
             self.last = device.empty((batch,), "i32")
             table = self.chunk.hidden.reshape(batch * self.rows, self.chunk.hidden.shape[2])
@@ -373,7 +373,7 @@ class Session:
         for recording in (self.step, self.chunk):
             if recording:
                 recording.graph.plan.close()
-        self.seen.close()
+        self.cache.close()
 
     def _end(self, model: Decoder, recording: _Recording, rows: Tensor) -> None:
         plan = recording.graph.plan
@@ -401,8 +401,8 @@ class Session:
             for b in range(self.batch):
                 if places[b] is None and queue:
                     places[b] = queue.pop(0)
-                    if self.seen.length(b):
-                        self.seen.truncate(b, 0)
+                    if self.cache.length(b):
+                        self.cache.truncate(b, 0)
             drawn, known = self._run_round(places, known, timeout)
             for b, sequence in enumerate(places):
                 if sequence is None or sequence.pending:

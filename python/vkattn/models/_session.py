@@ -77,7 +77,7 @@ class ChatSession:
         """Another session that goes on from the ids of this one."""
         shared = self._open()
         made = ChatSession(self.model, shared, self.capacity)
-        shared.plans.seen.fork(self._place, made._place)
+        shared.plans.cache.fork(self._place, made._place)
         made.ids = list(self.ids)
         return made
 
@@ -144,10 +144,10 @@ class ChatSession:
         turn = self._turn
         if not count:
             return
-        seen = shared.plans.seen
-        # The last row is computed: it has the next id.
-        kept = seen.keeps(self._place, _common(self.ids, ids[:-1]))
-        seen.truncate(self._place, kept)
+        kept = _common(self.ids, ids[:-1])  # the last row is computed: it has the next id
+        if self.model.states and kept != shared.plans.cache.length(self._place):
+            kept = 0  # a state cannot go back
+        shared.plans.cache.truncate(self._place, kept)
         self.ids = ids[:kept]
         sequence, all_ids = Place(0, ids[kept:], count, seed), list(ids)
         sequence.length = kept

@@ -6,10 +6,11 @@ from typing import Any, Callable, Protocol
 
 import numpy as np
 
+from .._cache import CacheLayer
 from .._device import Tensor
+from ._decoder import Inputs
 from ._design import Design
 from ._graph import Graph, Linear
-from ._seen import Shapes, States
 from ._source import Weights
 
 DELTA_EPSILON = 1e-6  # beside the squared length of a query or a key
@@ -21,10 +22,8 @@ Shared = Callable[[str, int], Tensor]
 class StateLayer(Protocol):
     o: Linear  # what ends the layer
 
-    def add(
-        self, graph: Graph, rows: Tensor, shared: Shared, states: States, n_append: Tensor
-    ) -> Tensor:
-        """What `o` multiplies."""
+    def add(self, graph: Graph, rows: Tensor, shared: Shared, inputs: Inputs, i: int) -> Tensor:
+        """What `o` multiplies, of layer i."""
         ...
 
 
@@ -41,21 +40,16 @@ class ShortConv:
         self.o = weights.linear(names["state_out"], d.width, d.width, bias=bias)
 
     @staticmethod
-    def shapes(d: Design) -> Shapes:
-        return {"conv": (d.width, d.conv_width - 1)}
+    def state(d: Design) -> CacheLayer:
+        return CacheLayer(channels=d.width, conv_rows=d.conv_width - 1)
 
-    def add(
-        self, graph: Graph, rows: Tensor, shared: Shared, states: States, n_append: Tensor
-    ) -> Tensor:
+    def add(self, graph: Graph, rows: Tensor, shared: Shared, inputs: Inputs, i: int) -> Tensor:
         plan, width = graph.plan, self.width
         made = graph.linear(rows, self.into, shared("state rows", 3 * width))
         before, behind, x = graph.split(made, width, width, width)
         plan.multiply(before, x, x)
         context = shared("state context", width)
-        kept = states["conv"]
-        plan.causal_conv(
-            x, self.weight, context, bias=self.bias, past=kept, present=kept, lengths=n_append
-        )
+        plan.causal_conv(x, self.weight, context, bias=self.bias, **_cached(inputs, i))
         plan.multiply(context, behind, context)
         return context
 
@@ -93,32 +87,25 @@ class DeltaNet:
         return int(2 * self.keys * self.key_dim + self.values * self.value_dim)
 
     @staticmethod
-    def shapes(d: Design) -> Shapes:
+    def state(d: Design) -> CacheLayer:
         keys, values = d.delta_key_heads * d.delta_key_dim, d.delta_value_heads * d.delta_value_dim
-        return {
-            "conv": (2 * keys + values, d.conv_width - 1),
-            "linear": (d.delta_value_heads, d.delta_key_dim, d.delta_value_dim),
-        }
+        return CacheLayer(
+            head_dim=d.delta_key_dim,
+            value_dim=d.delta_value_dim,
+            n_state=d.delta_value_heads,
+            channels=2 * keys + values,
+            conv_rows=d.conv_width - 1,
+        )
 
-    def add(
-        self, graph: Graph, rows: Tensor, shared: Shared, states: States, n_append: Tensor
-    ) -> Tensor:
+    def add(self, graph: Graph, rows: Tensor, shared: Shared, inputs: Inputs, i: int) -> Tensor:
         plan, keys, values = graph.plan, self.keys * self.key_dim, self.values * self.value_dim
         widths = self.channels, values, self.values, self.values
         made = shared("state rows", sum(widths))
         graph.linears(rows, self.into, made)
         before, gate, beta, decay = graph.split(made, *widths)
         qkv, context = shared("state qkv", self.channels), shared("state context", values)
-        kept = states["conv"]
-        plan.causal_conv(
-            before,
-            self.weight,
-            qkv,
-            activation=self.activation,
-            past=kept,
-            present=kept,
-            lengths=n_append,
-        )
+        held = _cached(inputs, i)
+        plan.causal_conv(before, self.weight, qkv, activation=self.activation, **held)
         q, k, v = graph.split(qkv, keys, keys, values)
         plan.linear_attention(
             graph.heads(q, self.keys),
@@ -132,14 +119,17 @@ class DeltaNet:
             beta_sigmoid=True,
             decay_log=self.decay_log,
             decay_bias=self.decay_bias,
-            past_state=states["linear"],
-            present_state=states["linear"],
-            lengths=n_append,
+            **held,
         )
         heads = graph.batch, graph.rows, self.values, self.value_dim
         each = context.reshape(*heads)
         plan.norm(each, each, gate=gate.reshape(*heads), **self.norm)
         return context
+
+
+def _cached(inputs: Inputs, i: int) -> dict[str, Any]:
+    """The state of layer i, and the rows that change it."""
+    return {"cache": inputs.cache, "cache_layer": i, "lengths": inputs.n_append}
 
 
 def delta_rows(d: Design) -> dict[str, int]:
