@@ -35,7 +35,7 @@
  * vka_plan_add_causal_conv take it as cache and cache_layer, are operations of the step as those of
  * attention are, and change it in place; their lengths are its n_append. One that holds both is a layer
  * of two operations. A state begins as zeros, and stays as it is where a sequence appends nothing, for
- * want of room too, and in a step that leaves its layer out. It cannot go back: of a cache with one
+ * want of room too, and in a step that leaves its layer out. It cannot go back: with one in a cache
  * vka_cache_truncate takes 0, which makes it zeros, and the length that the sequence has.
  *
  * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
@@ -123,7 +123,7 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
                                          uint32_t *length);
 
 /* Removes all positions from `length` on; length is at most what the sequence holds, and 0 empties
- * it. Of a cache with states, length is 0 or what the sequence holds, else INVALID. In a paged cache
+ * it. If a layer has a state, length is 0 or what the sequence holds, else INVALID. In a paged cache
  * the sequence then needs pages of its own from `length` on: each page there
  * that it shares with another sequence is replaced by a free page, or by none when no page is free.
  * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure

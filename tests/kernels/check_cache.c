@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include <op/cache/cache.h>
+#include <op/cache/layers.h>
 #include <op/common/copy.h>
 #include <op/rotary/heads.h>
 #include <op/cache/room.h>

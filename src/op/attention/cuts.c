@@ -3,7 +3,7 @@
 #include "op/attention/map.h"
 #include "op/attention/cuts.h"
 #include "op/attention/records.h"
-#include "op/cache/cache.h"
+#include "op/cache/layers.h"
 
 /* Whether a pass binds only the keys that it reads. It binds all where the device alone knows where
  * keys lie: in pages of a cache, and in a ragged batch. */

@@ -5,7 +5,7 @@
 #include "op/attention/cuts.h"
 #include "op/attention/pass.h"
 #include "op/attention/records.h"
-#include "op/cache/cache.h"
+#include "op/cache/layers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,12 +6,6 @@
 
 void cache_unref(struct vka_cache *cache);
 
-/* All bytes of quantised rows, their scales included. */
-struct vka_tensor cache_bytes(const struct cached_rows *cached);
-
-/* Where kernels find the scales from key head `head` on; of blocks those of all heads. */
-uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head);
-
 /* Lengths [batch] in host memory. */
 uint32_t *cache_length_words(const struct vka_cache *cache);
 

@@ -1,6 +1,5 @@
 /* What the layers of a cache hold: keys and values, or states. */
 #include "op/cache/layers.h"
-#include "op/cache/cache.h"
 #include "core/dtype.h"
 #include "params/params.h"
 

@@ -20,6 +20,12 @@ enum vka_status cache_create_tensor(struct vka_cache *cache, enum memory_kind ki
 /* Writes the scales of heads of all layers. */
 enum vka_status cache_write_scales(const struct vka_cache *cache);
 
+/* All bytes of quantised rows, their scales included. */
+struct vka_tensor cache_bytes(const struct cached_rows *cached);
+
+/* Where kernels find the scales from key head `head` on; of blocks those of all heads. */
+uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head);
+
 enum vka_status cache_zero_states(const struct vka_cache *cache, uint32_t sequence);
 enum vka_status cache_copy_states(const struct vka_cache *cache, uint32_t from, uint32_t to);
 

@@ -4,6 +4,7 @@
 #include "op/cache/passes.h"
 #include "op/common/copy.h"
 #include "op/cache/cache.h"
+#include "op/cache/layers.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 
