@@ -233,6 +233,25 @@ SEGMENTS = {
 }
 
 
+# The same with windows that are passed over: by condition, no_speech_threshold, logprob_threshold.
+SILENT = {
+    (False, 1e-9, -0.35): [
+        (31, 36, [50, 12, 12, 12, 12, 55]),
+        (36, 45, [55, 25, 25, 64]),
+        (54, 68, [50, 25, 64]),
+        (68, 80, [64, 13, 76]),
+        (80, 93, [76, 36, 36, 36, 89]),
+    ],
+    (True, 5e-8, 0.0): [
+        (9, 23, [50, 12, 64]),
+        (54, 68, [50, 0, 64]),
+        (68, 80, [64, 12, 76]),
+        (80, 99, [76, 36, 36, 36, 95]),
+    ],
+    (False, 1e-7, -0.35): SEGMENTS[False],
+}
+
+
 def long_mel():
     rng = np.random.default_rng(31)
     return rng.standard_normal((tiny.MEL, 11 * tiny.SOURCE), np.float32)
@@ -244,11 +263,16 @@ def test_windows(whisper, device, tmp_path, condition):
     found = list(model.segments(long_mel(), PROMPT[:1], 12, condition=condition))
     steps = [(round(x.begin / 0.02), round(x.end / 0.02), x.ids) for x in found]
     assert steps == SEGMENTS[condition]
+    compare_segments(tmp_path, SEGMENTS[condition], condition_on_prev_tokens=condition)
+
+
+def compare_segments(folder, expected, **options):
+    """What transformers says of long_mel()."""
     reason = "transformers WITH torch IS NOT INSTALLED: WINDOWS WERE NOT COMPARED WITH IT"
     torch = pytest.importorskip("torch", reason=reason)
     auto = pytest.importorskip("transformers", reason=reason)
     made = auto.WhisperForConditionalGeneration
-    their = made.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    their = made.from_pretrained(folder, attn_implementation="eager").eval()
     their.generation_config.is_multilingual = False
     their.generation_config.decoder_start_token_id = PROMPT[0]
     their.generation_config.pad_token_id = LONG["eos_token_id"]
@@ -259,13 +283,24 @@ def test_windows(whisper, device, tmp_path, condition):
             attention_mask=torch.ones((1, mel.shape[-1]), dtype=torch.long),
             return_timestamps=True,
             return_segments=True,
-            condition_on_prev_tokens=condition,
             max_new_tokens=12,
+            **options,
         )["segments"][0]
     steps = [tuple(round(float(x[end]) / 0.02) for end in ("start", "end")) for x in said]
-    assert steps == [x[:2] for x in SEGMENTS[condition]]
-    for (_, _, ids), x in zip(SEGMENTS[condition], said):
+    assert steps == [x[:2] for x in expected]
+    for (_, _, ids), x in zip(expected, said):
         assert x["tokens"].tolist()[: len(ids)] == ids  # and the time that begins the next
+
+
+@pytest.mark.parametrize("condition, silence, least", SILENT)
+def test_silence(whisper, device, tmp_path, condition, silence, least):
+    """Windows that are passed over, by thresholds between those of the tiny model's windows."""
+    model = ruled(whisper, device, tmp_path, LONG)
+    limits = {"no_speech_threshold": silence, "logprob_threshold": least}
+    found = list(model.segments(long_mel(), PROMPT[:1], 12, condition=condition, **limits))
+    steps = [(round(x.begin / 0.02), round(x.end / 0.02), x.ids) for x in found]
+    assert steps == SILENT[condition, silence, least]
+    compare_segments(tmp_path, steps, condition_on_prev_tokens=condition, temperature=0.0, **limits)
 
 
 def test_transcribe(whisper, device, tmp_path, rng):

@@ -43,22 +43,25 @@ class Timestamps(NamedTuple):
             if self.latest is not None:
                 mask[first + self.latest + 1 :] = NEVER
 
-    def choose(self, logits: np.ndarray) -> int:
-        """The most likely id; a time, if times together are likelier than any other id."""
+    def choose(self, logits: np.ndarray) -> tuple[int, float]:
+        """The most likely id, and the logarithm of its probability. A time, and no other id may follow, if
+        times together are likelier than any other id."""
         given = logits.astype(np.float64)
         first, largest = self.first, given.max()
         if np.isnan(largest) or largest == NEVER:
-            return -1
-        together = np.exp(given[first:] - largest).sum()  # beside the largest, 1
-        if together > np.exp(given[:first].max(initial=NEVER) - largest):
-            return first + int(given[first:].argmax())
-        return int(given.argmax())
+            return -1, -np.inf
+        weights = np.exp(given - largest)
+        if weights[first:].sum() > weights[:first].max(initial=0.0):
+            weights[:first] = 0
+        chosen = int(weights.argmax())
+        return chosen, float(given[chosen] - largest - np.log(weights.sum()))
 
 
 class Rules(NamedTuple):
     never: tuple[int, ...] = ()
     not_first: tuple[int, ...] = ()
     timestamps: Timestamps | None = None
+    heard: list[float] | None = None  # receives what timestamps.choose says of each id of one sound
 
     def mask(self, n_token: int, said: Sequence[int]) -> np.ndarray:
         """0, or -inf for each id that may not follow those that were drawn."""
@@ -102,7 +105,9 @@ class Ruled:
         logits, made = self.logits[plan].read(), drawn.copy()
         for b, place in enumerate(places):
             if place:
-                made[b] = self.rules.timestamps.choose(logits[b])
+                made[b], said = self.rules.timestamps.choose(logits[b])
+                if self.rules.heard is not None and not place.pending:
+                    self.rules.heard.append(said)
         if not np.array_equal(made, drawn):
             next.write(made)
         return made

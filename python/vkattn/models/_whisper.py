@@ -10,7 +10,7 @@ import numpy as np
 from .._config import shown
 from .._device import Tensor
 from .._errors import FileError, InvalidError
-from .._numbers import whole
+from .._numbers import real, whole
 from ._answers import Answers
 from ._decoder import MOST_AT_ONCE, Decoder, Inputs
 from ._graph import TIMEOUT, Graph, Linear, Recorded
@@ -215,6 +215,8 @@ class Whisper(Answers):
         n: int | None = None,
         *,
         condition: bool = False,
+        no_speech_threshold: float | None = None,
+        logprob_threshold: float = -1.0,
         **options: Any,
     ) -> Iterator[Segment]:
         """Yields what is said in a sound of any length, samples of one channel at 16 kHz, as segments
@@ -223,12 +225,22 @@ class Whisper(Answers):
 
         prompt: the ids that say language and task, before each window's text. n: ids of a window, by
         default half as many as there are positions for. condition: the ids of the windows before stand
-        in front, as many as half of the positions hold. options: as of `generate_batch`.
+        in front, as many as half of the positions hold. no_speech_threshold, such as 0.6: a window is passed over
+        whose probability of silence is above it, and whose ids have a mean logarithm of their probability
+        below logprob_threshold. options: as of `generate_batch`.
         """
         samples = _samples(sound, 2**40)
         frames = max(len(samples) // HOP, 1)
         mel = log_mel(samples, self.n_mel, frames + self.frames)[:, :frames]
-        return self.segments(mel, prompt, n, condition=condition, **options)
+        return self.segments(
+            mel,
+            prompt,
+            n,
+            condition=condition,
+            no_speech_threshold=no_speech_threshold,
+            logprob_threshold=logprob_threshold,
+            **options,
+        )
 
     def segments(
         self,
@@ -237,6 +249,8 @@ class Whisper(Answers):
         n: int | None = None,
         *,
         condition: bool = False,
+        no_speech_threshold: float | None = None,
+        logprob_threshold: float = -1.0,
         **options: Any,
     ) -> Iterator[Segment]:
         """The same of a log-mel spectrogram [n_mel][any number of frames]."""
@@ -248,12 +262,27 @@ class Whisper(Answers):
         previous = [] if self.previous_id is None else [self.previous_id]
         if condition and not previous:
             raise InvalidError("condition: the model does not say its prev_sot_token_id")
+        if no_speech_threshold is not None and not times.none:
+            raise InvalidError("no_speech_threshold: the model has no id of silence below that of times")
         kept = self.max_length // 2 - 1
         count = self.max_length // 2 if n is None else n
 
-        def say(window: np.ndarray, said: list[int]) -> list[int]:
+        most = None if no_speech_threshold is None else real(no_speech_threshold, "no_speech_threshold")
+        least = real(logprob_threshold, "logprob_threshold")
+
+        def say(window: np.ndarray, said: list[int]) -> list[int] | None:
             before = [*previous, *said[-kept:]] if condition and said else []
-            return list(self.generate(window, [*before, *ids], count, timestamps=True, **options))
+            heard: list[float] = []
+            follow = self._generate(
+                window[None], [*before, *ids], count, timestamps=True, heard=heard, **options
+            )
+            found = [token for _, token in follow]
+            if most is None or not heard or sum(heard) / len(heard) >= least:
+                return found
+            last = self.logits(window, [*before, ids[0]])[-1].astype(np.float64)
+            weights = np.exp(last - last.max())
+            is_silent = weights[times.none - 1] / weights.sum() > most
+            return None if is_silent else found
 
         return segments(spectrum, self.frames, times, say)
 
@@ -295,6 +324,23 @@ class Whisper(Answers):
         `seconds` makes them into seconds, and the prompt has no <|notimestamps|>. Their ids are the
         most likely ones.
         """
+        return self._generate(
+            mels, prompt, n, at_once=at_once, timestamps=timestamps, suppress=suppress, **options
+        )
+
+    def _generate(
+        self,
+        mels: Any,
+        prompt: Sequence[int] | np.ndarray | None,
+        n: int | None,
+        *,
+        at_once: int = MOST_AT_ONCE,
+        timestamps: bool = False,
+        suppress: bool = True,
+        heard: list[float] | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, int]]:
+        """heard: receives the logarithm of the probability of each id of one sound, that of the end too."""
         ids, sounds = self._prompt(prompt), self._sounds(mels)
         at_once = whole(at_once, "at_once", 1)
         if n is None:
@@ -304,11 +350,12 @@ class Whisper(Answers):
         if timestamps and not self.rules.timestamps:
             raise InvalidError("timestamps: the model does not say its no_timestamps_token_id")
         rules = self.rules if suppress else Rules(timestamps=self.rules.timestamps)
+        rules = rules._replace(heard=heard)
         for first in range(0, len(sounds), at_once):
             some = sounds[first : first + at_once]
             over = self._over(self._remember(some, options.get("timeout", TIMEOUT)))
             over.rules = rules if timestamps else rules._replace(timestamps=None)
-            if not any(over.rules):
+            if not any(over.rules[:3]):
                 over.rules = None
             prompts = [ids] * len(some)  # the place of each is that of its sound
             for i, token in over.generate_batch(prompts, n, at_once=len(some), **options):

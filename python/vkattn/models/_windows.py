@@ -47,17 +47,18 @@ def segments(
     mel: np.ndarray,
     frames: int,
     times: Timestamps,
-    say: Callable[[np.ndarray, list[int]], list[int]],
+    say: Callable[[np.ndarray, list[int]], list[int] | None],
 ) -> Iterator[Segment]:
     """mel: [n_mel][any number of frames]. frames: of a window. say(window, ids): the ids that follow, by
-    what all windows before have said."""
+    what all windows before have said; None: the window is passed over."""
     at = 0
     said: list[int] = []
     while at < mel.shape[1]:
         size = min(frames, mel.shape[1] - at)
         window = np.zeros((len(mel), frames), np.float32)
         window[:, :size] = mel[:, at : at + size]
-        found, done = segments_of(say(window, said), times.first, size)
+        follow = say(window, said)
+        found, done = ([], size) if follow is None else segments_of(follow, times.first, size)
         for begin, end, ids in found:
             seconds = [(at / STRIDE + x) * times.step for x in (begin, end)]
             yield Segment(seconds[0], seconds[1], ids)
