@@ -18,9 +18,9 @@ static uint32_t shared_bytes(const struct recurrent_choice *c, uint32_t decay)
 {
     const uint32_t row = c->chunks * c->splits, columns = c->lanes / c->splits;
     const uint32_t rows = decay == DECAY_KEY ? 3 : 2;
-    const uint32_t unit = 16 * c->splits + 8 * (2 * c->tokens + 1); /* where q and k are divided */
+    const uint32_t norms = 16 * c->splits + 8 * (2 * c->tokens + 1); /* where q and k are divided */
     return 16 * (c->tokens * row * rows + 1 + c->tokens * columns + 4 * c->lanes) + 16 * c->tokens +
-           8 * c->splits + unit + 12;
+           8 * c->splits + norms + 12;
 }
 
 /* Lanes of a workgroup: no more than the values give work to. An Adreno 660 spills with the most. */

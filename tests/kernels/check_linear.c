@@ -163,7 +163,7 @@ static enum vka_status fill(struct check *c, struct linear_case *t, const struct
 {
     struct operand *o = &t->o[which];
     const size_t width = o->rank == 4 ? o->size[3] : 1;
-    /* Of keys and queries that are divided by their length, whose squares may overflow. */
+    /* Keys and queries that are divided by their length have squares that may overflow. */
     const bool by_length = t->op.norm_epsilon > 0 && which <= K && o->dtype != VKA_F16;
     double size = 1;
     if (!o->view)

@@ -396,7 +396,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name, scale, zero", SCALES)
 def test_scales(device, rng, tmp_path, name, scale, zero):
-    """Of every kind of scale: its last is NaN, infinite or 0; one row more; missing; of another type."""
+    """Every kind of scale has a last one of NaN, infinity or 0, a row more, none, or another type."""
     stored, _, quantization, kind = CASES[name](rng)
     right = stored[scale]
     own = getattr(right, "kind", "") or KINDS[right.dtype.name]
@@ -422,7 +422,7 @@ def test_scales(device, rng, tmp_path, name, scale, zero):
 
 
 def test_rows_of_whole_blocks(device, rng, tmp_path):
-    """Of every format: rows that no blocks fill."""
+    """Rows that no blocks fill, in every format, are refused."""
     narrow = {
         "mxfp4": 64,
         "fp8": 96,
