@@ -12,6 +12,8 @@
 #define F32(shape, begin, end) \
     "{'dtype':'F32','shape':[" shape "],'data_offsets':[" begin "," end "]}"
 #define GOOD F32("1", "0", "4")
+#define F8(kind, shape, begin, end) \
+    "{'dtype':'F8_" kind "','shape':[" shape "],'data_offsets':[" begin "," end "]}"
 
 struct header_case {
     const char *header;
@@ -220,6 +222,8 @@ static const struct header_case malformed_safetensors[] = {
     {"{'a':" F32("1", "0", "0") "}", 0, "its shape needs"},
     {"{'a':" F32("", "0", "0") "}", 0, "its shape needs"},
     {"{'a':" F32("", "0", "8") "}", 8, "its shape needs"},
+    {"{'a':" F8("E4M3", "4", "0", "16") "}", 16, "its shape needs"},
+    {"{'a':" F8("E8M0", "2", "0", "1") "}", 1, "its shape needs"},
     {"{'a':" F32("0", "1", "1") "}", 0, "do not lie within"},
     {"{'a':" F32("0", "4", "4") "}", 4, "of the data where"},
     {"{'a':" F32("1", "9223372036854775804", "9223372036854775808") "}", 4, "do not lie within"},
@@ -273,6 +277,8 @@ static const struct {
     {"{'\\\\':" GOOD "}", 4, "\\"},
     {"{'\\\"{{{{':" GOOD "}", 4, "\"{{{{"},
     {"{ 'a' : { " OFFSETS " , " SHAPE "\n,\t" DTYPE " } }", 4, "a"},
+    {"{'a':" F8("E4M3", "1,2", "0", "2") "}", 2, "a"},
+    {"{'b':" F8("E8M0", "", "1", "2") ",'a':" F8("E5M2", "1", "0", "1") "}", 2, "a b"},
 };
 
 #endif
