@@ -1,7 +1,10 @@
 /* Products with quantised weights: random problems against the oracle, as they are and cut to the
  * least limits and budget, with the same bits.
  *
- *     test_gpu quantised [--seed N] [--count N] [--rules N] [--activations 1]
+ *     test_gpu quantised [--seed N] [--count N] [--each N] [--rules N] [--activations 1]
+ *
+ * --each N: N seeds in a row have types, bias, relu and kind of activations alike, so that they share
+ * pipelines; sizes, views and numbers are each seed's own.
  *
  * --rules 1: with the kernels that the rules choose on GPUs; 2: float16 inputs, with the
  * device's matrices, whatever their size. Both: cut by the budget alone, since a tile of a GPU's
@@ -45,17 +48,18 @@ static bool gpu_rules;
 static bool activations; /* all are quantised */
 static bool matrices;    /* float16 inputs alone, which matrix units take */
 
-static struct problem draw(struct rng *rng)
+/* alike: draws what selects the code of kernels; rng: the rest. They may be one generator. */
+static struct problem draw(struct rng *alike, struct rng *rng)
 {
-    struct problem p = {.weight =
-                            type_draw(rng, activations ? dtype_has_integers : dtype_is_quantised)};
+    struct problem p = {
+        .weight = type_draw(alike, activations ? dtype_has_integers : dtype_is_quantised)};
     uint32_t values;
     vka_dtype_block(p.weight, &values, NULL);
-    p.input = matrices              ? VKA_F16
-              : rng_chance(rng, 60) ? VKA_F32
-                                    : (enum vka_dtype)rng_range(rng, VKA_F16, VKA_BF16);
-    p.output = rng_chance(rng, 70) ? VKA_F32 : type_draw(rng, dtype_is_float);
-    p.bias = rng_chance(rng, 40) ? type_draw(rng, dtype_is_float) : VKA_DTYPE_COUNT;
+    p.input = matrices                ? VKA_F16
+              : rng_chance(alike, 60) ? VKA_F32
+                                      : (enum vka_dtype)rng_range(alike, VKA_F16, VKA_BF16);
+    p.output = rng_chance(alike, 70) ? VKA_F32 : type_draw(alike, dtype_is_float);
+    p.bias = rng_chance(alike, 40) ? type_draw(alike, dtype_is_float) : VKA_DTYPE_COUNT;
     p.m = rng_chance(rng, 70) ? rng_range(rng, 1, 9) : rng_range(rng, 10, 90);
     p.n = rng_range(rng, 1, rng_chance(rng, 70) ? 40 : 150);
     p.k = values * rng_range(rng, 1, values == 1 ? 700 : divide_up(1100, values));
@@ -66,8 +70,9 @@ static struct problem draw(struct rng *rng)
     p.more_rows = rng_chance(rng, 50) ? rng_range(rng, 1, 9) : 0;
     p.more_blocks = rng_chance(rng, 50) ? rng_range(rng, 1, 5) : 0;
     p.first_row = p.more_rows ? rng_range(rng, 0, p.more_rows) : 0;
-    p.relu = rng_chance(rng, 20);
-    p.integers = activations || (!matrices && rng_chance(rng, 15) && dtype_has_integers(p.weight));
+    p.relu = rng_chance(alike, 20);
+    p.integers =
+        activations || (!matrices && rng_chance(alike, 15) && dtype_has_integers(p.weight));
     return p;
 }
 
@@ -266,10 +271,10 @@ static uint8_t *run_cut(struct vka_device *device, const struct problem *p, cons
     return refused ? run(device, p, d, 1, ran) : bytes;
 }
 
-static bool one(struct vka_device *device, uint64_t seed, double worst[3])
+static bool one(struct vka_device *device, uint64_t seed, uint64_t each, double worst[3])
 {
-    struct rng rng = {seed};
-    const struct problem p = draw(&rng);
+    struct rng rng = {seed}, alike = {seed - seed % each};
+    const struct problem p = draw(each > 1 ? &alike : &rng, &rng);
     struct data d;
     struct ran whole, parts;
     make(&rng, device, &p, &d);
@@ -296,11 +301,12 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
 
 TEST_PROGRAM_ARGUMENTS(quantised)
 {
-    uint64_t seed = 1, count = 100, rules = 0, quantised = 0, failed = 0;
+    uint64_t seed = 1, count = 100, each = 1, rules = 0, quantised = 0, failed = 0;
     double worst[3] = {0};
     struct vka_device *device = NULL;
     for (int i = 1; i + 1 < argc; i += 2)
         *(strcmp(argv[i], "--seed") == 0          ? &seed
+          : strcmp(argv[i], "--each") == 0        ? &each
           : strcmp(argv[i], "--rules") == 0       ? &rules
           : strcmp(argv[i], "--activations") == 0 ? &quantised
                                                   : &count) = strtoull(argv[i + 1], NULL, 10);
@@ -319,8 +325,10 @@ TEST_PROGRAM_ARGUMENTS(quantised)
         limits_to_matrices(device);
     printf("%s, seed %llu, %llu problems\n", vka_device_properties(device)->name,
            (unsigned long long)seed, (unsigned long long)count);
-    for (uint64_t i = 0; i < count; i++)
-        failed += !one(device, seed + i, worst);
+    for (uint64_t i = 0; i < count; i++) {
+        failed += !one(device, seed + i, each ? each : 1, worst);
+        fflush(stdout); /* what failed is seen where a long run is cut off */
+    }
     vka_device_destroy(&device);
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (problems_of[k])
