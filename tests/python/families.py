@@ -83,6 +83,14 @@ CASES = {
         "attn_logit_softcapping": 5.0,
         "final_logit_softcapping": 4.0,
     },
+    "vaultgemma": {
+        **HEAD,
+        "tie_word_embeddings": True,
+        "sliding_window": 11,
+        "query_pre_attn_scalar": 6,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 4.0,
+    },
     "gemma3_text": {
         **HEAD,
         "tie_word_embeddings": True,

@@ -130,6 +130,7 @@ GLM = of(
 )
 LLAMA_FAMILIES["gemma"] = GEMMA
 LLAMA_FAMILIES["gemma2"] = GEMMA2
+LLAMA_FAMILIES["vaultgemma"] = of(GEMMA2, names={"attn_after": None, "ffn_after": None})
 LLAMA_FAMILIES["gemma3_text"] = of(
     GEMMA2,
     names=HEAD_NORMS,
