@@ -101,20 +101,23 @@ wheel() {
     install -m 644 "$work/$1"/*.whl "$output/"
 }
 
-# manylinux_wheel MACHINE: the kernels of the first one serve the others, those of VKATTN_SPIRV_FROM all.
+# The kernels of the first system serve the others, those of VKATTN_SPIRV_FROM all.
 kernels=${VKATTN_SPIRV_FROM:-}
+
+# manylinux_wheel MACHINE
 manylinux_wheel() {
     [ -x build-zig/bin/python ] || quietly python3 -m venv build-zig
     quietly build-zig/bin/pip install -q --disable-pip-version-check ziglang==0.17.1
     configure "wheel-$1" manylinux -DVKATTN_ZIG="$root/build-zig/bin/python" -DVKATTN_MACHINE="$1" \
         -DVKATTN_SPIRV_FROM="$kernels"
     wheel "wheel-$1"
-    kernels=$work/wheel-$1/shaders
+    kernels=${kernels:-$work/wheel-$1/shaders}
 }
 
 make_linux() {
-    configure linux package
+    configure linux package -DVKATTN_SPIRV_FROM="$kernels"
     build linux
+    kernels=${kernels:-$work/linux/shaders}
     rm -rf "$work/deb"
     quietly cpack --config "$work/linux/CPackConfig.cmake" -B "$work/deb"
     mkdir -p "$output/debian-12"
@@ -146,7 +149,8 @@ PYTHON
 
 make_windows() {
     quietly tools/dev/windows_libraries.sh build-windows-libraries
-    configure windows windows -DVKATTN_WINDOWS_LIBRARIES="$root/build-windows-libraries" \
+    configure windows windows -DVKATTN_SPIRV_FROM="$kernels" \
+        -DVKATTN_WINDOWS_LIBRARIES="$root/build-windows-libraries" \
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--no-insert-timestamp" \
         "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--no-insert-timestamp"
     build windows
