@@ -282,13 +282,14 @@ static void ragged(void **state)
     struct operands t = make_operands(device);
     struct vka_tensor *q_start = NULL, *kv_start = NULL;
     struct vka_plan *plan = new_plan(device);
-    float alone[N_Q * DIM], got[N_Q * DIM];
+    float alone[N_Q * DIM], got[N_Q * DIM] = {0};
     check(device, vka_tensor_create(device, VKA_I32, 1, &n, &q_start));
     check(device, vka_tensor_create(device, VKA_I32, 1, &n, &kv_start));
     check(device, vka_tensor_write(q_start, q_starts, sizeof q_starts));
     check(device, vka_tensor_write(kv_start, kv_starts, sizeof kv_starts));
     attend(device, &t, 0, 1, 0, 30000, alone);
     attend(device, &t, 1, 2, 30100, N_KV - 30100, alone + DIM);
+    check(device, vka_tensor_write(t.o, got, sizeof got)); /* where attend() left rows */
     check(device, vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t.q, .k = t.k,
                                                         .v = t.v, .output = t.o, .q_start = q_start,
                                                         .kv_start = kv_start)));
