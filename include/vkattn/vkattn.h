@@ -214,12 +214,12 @@ struct vka_device_properties {
     uint32_t index;   /* as vka_device_info.device takes it */
     enum vka_device_type type;
     uint32_t vendor_id, device_id;
-    uint32_t driver_version;    /* the driver's own encoding */
-    uint32_t api_version;       /* VK_MAKE_API_VERSION's encoding */
-    uint64_t memory;            /* bytes of the device-local heaps */
-    bool mapped_memory;         /* the host writes device memory in place, and reads it so if cached */
-    uint32_t subgroup_size;     /* invocations */
-    uint32_t max_workgroup;     /* invocations */
+    uint32_t driver_version; /* the driver's own encoding */
+    uint32_t api_version;    /* VK_MAKE_API_VERSION's encoding */
+    uint64_t memory;         /* bytes of the device-local heaps */
+    bool mapped_memory;      /* the host writes device memory in place, and reads it so if cached */
+    uint32_t subgroup_size;  /* invocations */
+    uint32_t max_workgroup;  /* invocations */
     uint32_t max_shared_memory; /* bytes a workgroup */
     uint64_t max_buffer_range;  /* bytes a binding */
     uint64_t max_allocation;    /* bytes */

@@ -191,8 +191,8 @@ struct softmax_backward_params {
 #define SLOPES_KEYS 1024
 #define SLOPES_PITCH(n_kv) (((n_kv) + 3) / 4 * 4)
 #define SLOPES_ROW_LOG_SUM 0
-#define SLOPES_ROW_SUM 1   /* Z without the sink, and Y */
-#define SLOPES_ROW_SINK 3  /* receives the row's part of the sink's gradient */
+#define SLOPES_ROW_SUM 1    /* Z without the sink, and Y */
+#define SLOPES_ROW_SINK 3   /* receives the row's part of the sink's gradient */
 #define SLOPES_ROW_SPLITS 4 /* Z and Y of each SLOPES_KEYS keys, if there are more */
 #define SLOPES_ROW_PITCH(n_kv) \
     (SLOPES_ROW_SPLITS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
