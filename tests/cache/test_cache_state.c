@@ -293,6 +293,27 @@ static void test_forks(void **state)
     free_inputs(&in);
 }
 
+/* What a lost device leaves is forgotten, and the same plans go on from zeros. */
+static void test_loss(void **state)
+{
+    (void)state;
+    struct inputs in = make_inputs();
+    struct vka_cache *cache = open_cache(0);
+    struct way ways[] = {open_way(&in, cache), open_way(&in, NULL)};
+    static const int32_t counts[] = {2, 1};
+    run(ways, counts, counts);
+    assert_false(is_zero(ways[0].conv, 0) || is_zero(ways[0].linear, 1));
+    device->lost = true;
+    check(vka_device_recover(device));
+    expect_lengths(cache, 0, 0);
+    for (uint32_t b = 0; b < BATCH; b++)
+        assert_true(is_zero(ways[0].conv, b) && is_zero(ways[0].linear, b));
+    close_way(&ways[0], true);
+    close_way(&ways[1], false);
+    vka_cache_destroy(&cache);
+    free_inputs(&in);
+}
+
 TEST_PROGRAM(cache_state)
 {
     if (vka_device_create(NULL, &device) != VKA_OK) {
@@ -302,6 +323,7 @@ TEST_PROGRAM(cache_state)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_loss),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vka_device_destroy(&device);
