@@ -206,7 +206,7 @@ static void meet_bad_offsets(void)
         uint32_t added[SEQUENCES]; /* UINT32_MAX: undefined, at most ROWS */
     } cases[] = {
         {{0, 4, 10, 100}, {4, 6, 6}},        /* a total beyond the recorded rows */
-        {{-1, 4, 10, INT32_MIN}, {0, 6, 6}}, /* negative ones count as far beyond */
+        {{-1, 4, 10, INT32_MIN}, {4, 6, 0}}, /* negative ones count as 0 */
         {{2, 2, 2, 2}, {0, 0, 0}},           /* no row */
         {{0, 9, 5, 7}, {9, 0, UINT32_MAX}},  /* falling */
         {{INT32_MAX, 3, 2, 1}, {0, UINT32_MAX, UINT32_MAX}},
