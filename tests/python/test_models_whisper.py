@@ -233,7 +233,7 @@ SEGMENTS = {
 }
 
 
-# The same with windows that are passed over: by condition, no_speech_threshold, logprob_threshold.
+# Segments where windows are passed over, by condition, no_speech_threshold and logprob_threshold.
 SILENT = {
     (False, 1e-9, -0.35): [
         (31, 36, [50, 12, 12, 12, 12, 55]),
