@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#define MAX_MATRICES 64
-#define COMPONENT_F16 0 /* of VkComponentTypeKHR */
+#define MAX_MATRICES 256 /* of a driver's list: what comes behind is not seen */
+#define COMPONENT_F16 0  /* of VkComponentTypeKHR */
 #define COMPONENT_F32 1
 #define COMPONENT_BF16 1000141000
 #define VENDOR_INTEL 0x8086u
@@ -17,6 +17,17 @@ static const char *component_name(int32_t type)
     if (type >= 0 && (size_t)type < COUNTOF(names))
         return names[type];
     return type == COMPONENT_BF16 ? "bf16" : "?";
+}
+
+/* Whether compute shaders may use cooperative matrices, of a device that has the extension. */
+static bool in_compute(const struct vk_instance *instance, VkPhysicalDevice physical)
+{
+    VkPhysicalDeviceCooperativeMatrixPropertiesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &matrix};
+    instance->vkGetPhysicalDeviceProperties2(physical, &properties);
+    return matrix.cooperativeMatrixSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT;
 }
 
 /* Sets *matrices and *bfloat16. Only chains feature structures of extensions that the device has:
@@ -33,7 +44,8 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &matrix};
     if (!instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
-        !vk_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        !vk_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) ||
+        !in_compute(instance, physical))
         return false;
     if (version >= VK_API_VERSION_1_2 ||
         vk_has_extension(instance, physical, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME))

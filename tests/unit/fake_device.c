@@ -95,6 +95,7 @@ const struct fake_device fake_modern = {
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 3, .BType = 7, .scope = 3},
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 999, .BType = -1, .scope = 3}},
     .n_matrix = 8,
+    .matrix_stages = VK_SHADER_STAGE_COMPUTE_BIT,
     /* These have the fields of those; scope 2 is a workgroup. */
     .flexibles = {FLEXIBLE(32, 16, 16, 0, 1, 3), FLEXIBLE(16, 8, 16, 0, 1, 3),
                   FLEXIBLE(16, 16, 16, 0, 1, 3), FLEXIBLE(8, 8, 8, 0, 0, 3),
@@ -141,8 +142,11 @@ static void VKAPI_CALL get_properties2(VkPhysicalDevice physical, VkPhysicalDevi
             ((VkPhysicalDeviceExternalMemoryHostPropertiesEXT *)s)
                 ->minImportedHostPointerAlignment = fake.host_alignment;
             break;
-        default:
-            fail_msg("a structure of type %d is asked for", (int)s->sType);
+        default: /* not in every header's enum */
+            if (s->sType != VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_PROPERTIES_KHR)
+                fail_msg("a structure of type %d is asked for", (int)s->sType);
+            ((VkPhysicalDeviceCooperativeMatrixPropertiesKHR *)s)
+                ->cooperativeMatrixSupportedStages = fake.matrix_stages;
         }
     }
 }
@@ -228,13 +232,16 @@ static VkResult VKAPI_CALL get_matrices(VkPhysicalDevice physical, uint32_t *cou
                                         VkCooperativeMatrixPropertiesKHR *list)
 {
     (void)physical;
-    assert_true(*count >= fake.n_matrix);
-    *count = fake.n_matrix;
-    for (uint32_t i = 0; i < fake.n_matrix; i++) {
-        list[i] = fake.matrices[i];
+    uint32_t n = fake.n_before + fake.n_matrix;
+    VkResult result = *count < n ? VK_INCOMPLETE : fake.matrices_result;
+    *count = *count < n ? *count : n;
+    for (uint32_t i = 0; i < *count; i++) {
+        assert_int_equal(list[i].sType, VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR);
+        list[i] = i < fake.n_before ? (VkCooperativeMatrixPropertiesKHR){.MSize = 1}
+                                    : fake.matrices[i - fake.n_before];
         list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
     }
-    return fake.matrices_result;
+    return result;
 }
 
 static VkResult VKAPI_CALL get_flexibles(VkPhysicalDevice physical, uint32_t *count,

@@ -20,6 +20,8 @@ struct fake_device {
     VkPhysicalDeviceMemoryProperties memory;
     VkQueueFamilyProperties families[3];
     uint32_t n_family, n_matrix, n_flexible;
+    uint32_t n_before; /* other cooperative matrices, of no use, that are listed first */
+    VkShaderStageFlags matrix_stages;
     VkCooperativeMatrixPropertiesKHR matrices[8];
     VkCooperativeMatrixFlexibleDimensionsPropertiesNV flexibles[6];
 };

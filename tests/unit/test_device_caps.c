@@ -230,6 +230,16 @@ static void matrices(void **state)
     assert_string_equal(p->cooperative_matrix[6].types, "?*?+f16");
 }
 
+/* A long list, whose useful sizes come last, and one that is longer than what is read. */
+static void many_matrices(void **state)
+{
+    (void)state;
+    fake.n_before = 100;
+    assert_int_equal(read_caps().matrix_f16.k, 16);
+    fake.n_before = 1000;
+    assert_int_equal(read_caps().matrix_f16.m, 0);
+}
+
 /* Sizes that the kernels cannot take. */
 static void matrices_of_no_use(void **state)
 {
@@ -261,6 +271,10 @@ static void matrices_of_no_use(void **state)
     fake = fake_modern;
     fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
     assert_int_equal(read_caps().properties.cooperative_matrix_count, 0);
+    fake = fake_modern;
+    fake.matrix_stages = VK_SHADER_STAGE_FRAGMENT_BIT;
+    caps = read_caps();
+    assert_true(!caps.matrices && caps.properties.cooperative_matrix_count == 0);
     fake = fake_modern;
     fake.float16 = 0;
     assert_false(read_caps().matrices);
@@ -419,6 +433,7 @@ TEST_PROGRAM(device_caps)
         cmocka_unit_test_setup(queues_and_memory, set_up),
         cmocka_unit_test_setup(buffers, set_up),
         cmocka_unit_test_setup(matrices, set_up),
+        cmocka_unit_test_setup(many_matrices, set_up),
         cmocka_unit_test_setup(matrices_of_no_use, set_up),
         cmocka_unit_test_setup(flexible_matrices, set_up),
         cmocka_unit_test_setup(requests, set_up),
