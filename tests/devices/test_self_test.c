@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "gpu/blob.h"
+#include "problems/turns.h"
 #include "selftest/self_test.h"
 #include "test_program.h"
 #include "self_test_case.h"
@@ -99,6 +100,7 @@ static bool find_mistake(struct vka_device *device, struct heard *heard, enum ke
     return wanted;
 }
 
+/* Each kernel with each mistake; at a landing with one of them in turn (problems/turns.h). */
 static void wrong_kernels_fail(void **state)
 {
     (void)state;
@@ -109,11 +111,13 @@ static void wrong_kernels_fail(void **state)
     for (size_t m = 0; m < COUNTOF(mistakes); m++) {
         size_t n = 0;
         for (int k = 0; k < KERNEL_COUNT; k++) {
+            if (turn_of(3) < 3 && (size_t)k % 3 != (m + turn_of(3)) % 3)
+                continue;
             renew_device(device, &caps);
             n += find_mistake(device, &heard, (enum kernel)k, mistakes[m]);
         }
         print_message("mistake %d: %zu wrong kernels found\n", (int)mistakes[m], n);
-        assert_in_range(n, 8, KERNEL_COUNT);
+        assert_in_range(n, turn_of(3) < 3 ? 2 : 8, KERNEL_COUNT);
     }
     vka_device_destroy(&device);
 }
