@@ -15,9 +15,10 @@
 #
 # Wheels for Linux take glibc 2.17 or later, by the compiler of PyPI's package ziglang.
 #
-# They lie in FOLDER, dist/ by default, with SHA256SUMS and what they consist of as SPDX. The same commit gives the same bytes in
-# every folder, with the same compilers; dates are those of the commit. It takes Debian 12 and what
-# tools/setup.sh ci installs. Nothing of it is tested here: tests/install/dist.sh does that.
+# They lie in FOLDER, dist/ by default, with SHA256SUMS and what they consist of as SPDX. The same
+# commit gives the same bytes in every folder, with the same compilers; dates are those of the commit.
+# It takes Debian 12 and what tools/setup.sh ci installs. Nothing of it is tested here:
+# tests/install/dist.sh does that.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
