@@ -33,7 +33,7 @@ stage_setup() {
     if wanted clang; then
         tools/setup.sh ci
     else
-        tools/setup.sh test # a change of pages or of Python needs no other system
+        tools/setup.sh tools # a change of pages or of Python needs no other system
     fi
 }
 
@@ -100,12 +100,13 @@ stage_tests() { # what sanitizers will run is not run here
     tools/test.sh -LE '^(host|stub|compile)$'
 }
 
+# Not by tools/test.sh, which would build the rest.
 stage_docs() {
-    tools/test.sh -L '^docs$'
+    ctest --preset default --parallel "$(nproc)" -L '^docs$'
 }
 
 stage_python() {
-    tools/test.sh -L '^(python|docs)$'
+    ctest --preset default --parallel "$(nproc)" -L '^(python|docs)$'
 }
 
 stage_tools() {

@@ -4,6 +4,7 @@
 #   tools/setup.sh         compilers, libraries and a Vulkan driver
 #   tools/setup.sh build   the same, then configures and builds into build/
 #   tools/setup.sh test    the same, with what the tests of the Python package need
+#   tools/setup.sh tools   what `test` installs, and nothing is built
 #   tools/setup.sh driver  the same, with Mesa's drivers even where another driver is installed
 #   tools/setup.sh ci      the same, with what only .ci/run needs
 #
@@ -126,7 +127,7 @@ find_missing() {
         ;;
     esac
     case $1 in
-    test | ci)
+    test | tools | ci)
         for module in numpy cffi pytest hatchling pip; do
             want "python3-$module" /usr/bin/python3 -c "import $module"
         done
@@ -213,9 +214,9 @@ build() {
 
 mode=${1:-}
 case $mode in
-'' | build | test | driver | ci) ;;
+'' | build | test | tools | driver | ci) ;;
 *)
-    echo "usage: tools/setup.sh [build|test|driver|ci]" >&2
+    echo "usage: tools/setup.sh [build|test|tools|driver|ci]" >&2
     exit 2
     ;;
 esac
