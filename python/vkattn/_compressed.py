@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
-from ._float8 import Extent, check_scales, floats_of, read_float8, spread_scales
+from ._float8 import Extent, check_scales, floats_of, open_float8, spread_scales
 from ._int4 import Blocks
-from ._model_opt import GROUP, factor_of, pack_fours, pack_nvfp4
+from ._model_opt import GROUP, factor_of, prepare_nvfp4
 from ._packed import Packed, Settings, Tensors
 
 _NAMES = (
@@ -85,7 +85,7 @@ def _half_scales(scales: np.ndarray, what: str) -> np.ndarray:
 
 
 def _pack_integers(
-    values: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, scheme: Scheme, what: str
+    values: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, scheme: Scheme
 ) -> Blocks:
     """values: integers without a sign [out][in]; scales of blocks as float16, [out][blocks]; zeros: of
     blocks, or None."""
@@ -105,11 +105,6 @@ def _pack_integers(
         blocks[:, :, 66] = _BIAS[4] if zeros is None else zeros
         blocks[:, :, 67] = 0
         return Blocks(blocks.reshape(out, -1), "i4_g128", columns)
-    if zeros is not None:
-        raise UnsupportedError(
-            f"{what}: zero points of {columns} inputs in groups of {scheme.extent.columns} are not"
-            " supported, only of multiples of 128"
-        )
     blocks = np.empty((out, columns // 32, 18), np.uint8)
     sides = values.reshape(out, -1, 2, 16)
     blocks[:, :, :2] = halves
@@ -118,7 +113,10 @@ def _pack_integers(
 
 
 def _unpack(words: np.ndarray, bits: int) -> np.ndarray:
-    """Integers without a sign of words of 32 bits, from the lowest bits on: [rows][columns of all]."""
+    """Integers without a sign [rows][columns of all], of integers with one, or of words of 32 bits, which
+    hold them from the lowest bits on."""
+    if words.dtype.itemsize == 1:
+        return words.view(np.uint8) ^ np.uint8(0x80)
     raw = np.ascontiguousarray(words, "<i4").view(np.uint8).reshape(len(words), -1)
     if bits == 8:
         return raw
@@ -164,7 +162,7 @@ class Compressed(Packed):
         is_float = weight in tensors and tensors.kind(weight) not in ("F8_E4M3", "I8", "U8")
         return [] if not names or (is_float and names == [weight]) else names
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
         scheme = self._scheme(part, tensors)
         if f"{part}weight_g_idx" in tensors:
             raise UnsupportedError(
@@ -175,10 +173,10 @@ class Compressed(Packed):
         if not scheme.symmetric or f"{part}weight_zero_point" in tensors:
             raise UnsupportedError(f"{scheme.where}: floats with zero points are not supported")
         if scheme.bits == 8:
-            return read_float8(part, f"{part}weight_scale", scheme.extent, tensors, "F8_E4M3")
+            return open_float8(part, f"{part}weight_scale", scheme.extent, tensors, "F8_E4M3")
         return self._fours(part, scheme, tensors)
 
-    def _fours(self, part: str, scheme: Scheme, tensors: Tensors) -> Blocks:
+    def _fours(self, part: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
         """nvfp4, whose scales are divided by weight_global_scale, or mxfp4."""
         name, scale = f"{part}weight_packed", f"{part}weight_scale"
         values = tensors.bytes_of(name, "U8")
@@ -186,30 +184,32 @@ class Compressed(Packed):
         if scheme.extent.columns == GROUP:
             divisor = factor_of(f"{part}weight_global_scale", tensors)
             scales = tensors.bytes_of(scale, "F8_E4M3")
-            return pack_nvfp4(values, scales, 1 / divisor, where, scale_where)
+            return prepare_nvfp4(values, scales, 1 / divisor, where, scale_where)
         if scheme.extent.columns != 32:
             raise UnsupportedError(
                 f"{scheme.where}: group_size {scheme.extent.columns} is not supported, only {GROUP} and 32"
             )
-        return pack_mxfp4(values, tensors.bytes_of(scale, "U8", "F8_E8M0"), where, scale_where)
+        scales = tensors.bytes_of(scale, "U8", "F8_E8M0")
+        return prepare_mxfp4(values, scales, where, scale_where)
 
-    def _integers(self, part: str, scheme: Scheme, tensors: Tensors) -> Blocks:
+    def _integers(self, part: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
         name, scale = f"{part}weight_packed", f"{part}weight_scale"
         if name in tensors:
-            words = tensors.bytes_of(name, "I32")
-            values = _unpack(words, scheme.bits)
+            raw = tensors.bytes_of(name, "I32")
+            out, columns = raw.shape[0], raw.shape[1] * 32 // scheme.bits
             shape = tensors.flat(f"{part}weight_shape", "I64", "I32").tolist()
-            if shape != list(values.shape):
+            if shape != [out, columns]:
                 raise FileError(
-                    f"{tensors.where(name)}: {list(words.shape)} words of {scheme.bits} bits, as"
+                    f"{tensors.where(name)}: {list(raw.shape)} words of {scheme.bits} bits, as"
                     f" quantization_config says, do not hold weight_shape {shape}"
                 )
         elif scheme.bits == 8:
             name = f"{part}weight"
-            values = tensors.bytes_of(name, "I8").view(np.uint8) ^ np.uint8(0x80)
+            raw = tensors.bytes_of(name, "I8")
+            out, columns = raw.shape
         else:
             raise FileError(f"{tensors.path}: there is no tensor {name}")
-        where, (out, columns) = tensors.where(name), values.shape
+        where = tensors.where(name)
         group = scheme.extent.columns or columns
         step = 128 if scheme.bits == 4 and group % 128 == 0 and columns % 128 == 0 else 32
         if columns % step:
@@ -218,9 +218,13 @@ class Compressed(Packed):
         spread = spread_scales(floats, scheme.extent, out, columns, step, tensors.where(scale))
         check_scales(floats, tensors.where(scale))
         zeros = self._zeros(part, scheme, out, columns, step, tensors)
-        return _pack_integers(
-            values, _half_scales(spread, tensors.where(scale)), zeros, scheme, where
-        )
+        if zeros is not None and step != 128:
+            raise UnsupportedError(
+                f"{where}: zero points of {columns} inputs in groups of {scheme.extent.columns} are not"
+                " supported, only of multiples of 128"
+            )
+        halves = _half_scales(spread, tensors.where(scale))
+        return lambda: _pack_integers(_unpack(raw, scheme.bits), halves, zeros, scheme)
 
     def _zeros(
         self, part: str, scheme: Scheme, out: int, columns: int, step: int, tensors: Tensors
@@ -247,8 +251,11 @@ class Compressed(Packed):
         return spread_scales(zeros[:rows], scheme.extent, out, columns, step, where)
 
 
-def pack_mxfp4(values: np.ndarray, scales: np.ndarray, what: str, scales_what: str) -> Blocks:
-    """values: bytes [out][in / 2], the first of two neighbours low; scales: exponents [out][in / 32]."""
+def prepare_mxfp4(
+    values: np.ndarray, scales: np.ndarray, what: str, scales_what: str
+) -> Callable[[], Blocks]:
+    """Checks scales and shapes; what is returned makes the blocks. values: bytes [out][in / 2], the
+    first of two neighbours low; scales: exponents [out][in / 32]."""
     out, columns = values.shape[0], values.shape[1] * 2
     if columns % 32:
         raise UnsupportedError(f"{what}: {columns} inputs are not whole blocks of 32")
@@ -260,10 +267,14 @@ def pack_mxfp4(values: np.ndarray, scales: np.ndarray, what: str, scales_what: s
     wrong = scales == 255
     if wrong.any():
         raise FileError(f"{scales_what}: the scale at {np.argwhere(wrong)[0].tolist()} is NaN")
-    nibbles = np.empty((out, columns), np.uint8)
-    nibbles[:, ::2], nibbles[:, 1::2] = values & 15, values >> 4
-    sides = nibbles.reshape(out, -1, 2, 16)
-    blocks = np.empty((out, columns // 32, 17), np.uint8)
-    blocks[:, :, 0] = scales
-    blocks[:, :, 1:] = sides[:, :, 0] | sides[:, :, 1] << 4
-    return Blocks(blocks.reshape(out, -1), "mxfp4", columns)
+
+    def pack() -> Blocks:
+        nibbles = np.empty((out, columns), np.uint8)
+        nibbles[:, ::2], nibbles[:, 1::2] = values & 15, values >> 4
+        sides = nibbles.reshape(out, -1, 2, 16)
+        blocks = np.empty((out, columns // 32, 17), np.uint8)
+        blocks[:, :, 0] = scales
+        blocks[:, :, 1:] = sides[:, :, 0] | sides[:, :, 1] << 4
+        return Blocks(blocks.reshape(out, -1), "mxfp4", columns)
+
+    return pack

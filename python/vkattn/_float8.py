@@ -3,7 +3,7 @@ f8_e4m3_g64 and f8_e5m2_g64, whose values are the same."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -95,10 +95,11 @@ def _check_values(values: np.ndarray, format: str, what: str) -> None:
             raise FileError(f"{what}: the value at {[i, column]} is NaN or infinite")
 
 
-def pack_float8(
+def prepare_float8(
     values: np.ndarray, scales: Array, extent: Extent, format: str, what: str, scales_what: str
-) -> np.ndarray:
-    """Blocks, uint8 [out][bytes of a row], of bytes [out][in]."""
+) -> Callable[[], np.ndarray]:
+    """Checks all but the values, bytes [out][in]; what is returned makes blocks, uint8 [out][bytes of a
+    row]."""
     if values.dtype != np.uint8 or values.ndim != 2:
         raise InvalidError(
             f"{what}: expected uint8 of 2 axes, got {values.dtype} {list(values.shape)}"
@@ -109,11 +110,15 @@ def pack_float8(
     scale = floats_of(scales, scales_what)
     spread = spread_scales(scale, extent, out, columns, _VALUES, scales_what)
     check_scales(scale, scales_what)
-    _check_values(values, format, what)
-    blocks = np.empty((out, columns // _VALUES, _BYTES), np.uint8)
-    blocks[:, :, :4] = np.ascontiguousarray(spread, "<f4")[:, :, None].view(np.uint8)
-    blocks[:, :, 4:] = values.reshape(out, -1, _VALUES)
-    return blocks.reshape(out, -1)
+
+    def pack() -> np.ndarray:
+        _check_values(values, format, what)
+        blocks = np.empty((out, columns // _VALUES, _BYTES), np.uint8)
+        blocks[:, :, :4] = np.ascontiguousarray(spread, "<f4")[:, :, None].view(np.uint8)
+        blocks[:, :, 4:] = values.reshape(out, -1, _VALUES)
+        return blocks.reshape(out, -1)
+
+    return pack
 
 
 def repack_float8(
@@ -136,7 +141,7 @@ def repack_float8(
     view, _ = any_array(values, what)
     shape = np.shape(any_array(scales, f"{what}_scale")[0])
     extent = Extent(*block) if block else Extent(1) if np.prod(shape) > 1 else Extent()
-    return pack_float8(view, scales, extent, format, what, f"{what}_scale")
+    return prepare_float8(view, scales, extent, format, what, f"{what}_scale")()
 
 
 # ---- Checkpoints --------------------------------------------------------------------------------
@@ -144,14 +149,15 @@ def repack_float8(
 _KINDS = {"F8_E4M3": "f8_e4m3", "F8_E5M2": "f8_e5m2"}
 
 
-def read_float8(
+def open_float8(
     part: str, scale_name: str, extent: Extent, tensors: Tensors, *kinds: str
-) -> Blocks:
-    """kinds: the types that a weight may have, as safetensors names them."""
+) -> Callable[[], Blocks]:
+    """Checks a weight; what is returned reads it. kinds: the types that it may have, as safetensors
+    names them."""
     name = f"{part}weight"
     values = tensors.bytes_of(name, *kinds)
     format = _KINDS[tensors.kind(name)]
-    data = pack_float8(
+    pack = prepare_float8(
         values,
         tensors.array(scale_name),
         extent,
@@ -159,7 +165,7 @@ def read_float8(
         tensors.where(name),
         tensors.where(scale_name),
     )
-    return Blocks(data, f"{format}_g64", values.shape[1])
+    return lambda: Blocks(pack(), f"{format}_g64", values.shape[1])
 
 
 class Float8(Packed):
@@ -184,5 +190,5 @@ class Float8(Packed):
         is_float = not tensors.kind(names[0]).startswith("F8_")
         return [] if is_float and names[1] not in tensors else names
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
-        return read_float8(part, f"{part}weight_scale_inv", self._extent, tensors, self._kind)
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
+        return open_float8(part, f"{part}weight_scale_inv", self._extent, tensors, self._kind)

@@ -136,6 +136,19 @@ def repack_int4(
     """
     if format not in FORMATS:
         raise InvalidError(f"format: expected one of {', '.join(FORMATS)}, got {format!r}")
+    return _prepare(qweight, qzeros, scales, g_idx, format, group_size, what)()
+
+
+def _prepare(
+    qweight: Array,
+    qzeros: Array,
+    scales: Array,
+    g_idx: Array | None,
+    format: str,
+    group_size: int,
+    what: str,
+) -> Callable[[], np.ndarray]:
+    """Checks all but the values; what is returned makes the blocks."""
     weight, zeros = _words(qweight, f"{what}.qweight"), _words(qzeros, f"{what}.qzeros")
     scale = host_array(scales, f"{what}.scales")
     if scale.dtype != "f16" or scale.data.ndim != 2:
@@ -158,13 +171,17 @@ def repack_int4(
         _check_order(g_idx, group, columns, what)
     if not np.isfinite(scale.data).all():
         raise FileError(f"{what}.scales: a scale is NaN or infinite")
-    of_block = np.arange(columns // _VALUES) * _VALUES // group
-    blocks = np.empty((out, len(of_block), _BYTES), np.uint8)
-    blocks[:, :, :64] = _pack_values(weight, format).reshape(out, -1, 64)
-    for at, values in ((64, scale.data), (66, _unpack_zeros(zeros, format))):
-        halves = values.astype("<f2" if at == 64 else "<u2")[of_block].T
-        blocks[:, :, at : at + 2] = np.ascontiguousarray(halves)[:, :, None].view(np.uint8)
-    return blocks.reshape(out, -1)
+
+    def pack() -> np.ndarray:
+        of_block = np.arange(columns // _VALUES) * _VALUES // group
+        blocks = np.empty((out, len(of_block), _BYTES), np.uint8)
+        blocks[:, :, :64] = _pack_values(weight, format).reshape(out, -1, 64)
+        for at, values in ((64, scale.data), (66, _unpack_zeros(zeros, format))):
+            halves = values.astype("<f2" if at == 64 else "<u2")[of_block].T
+            blocks[:, :, at : at + 2] = np.ascontiguousarray(halves)[:, :, None].view(np.uint8)
+        return blocks.reshape(out, -1)
+
+    return pack
 
 
 # ---- Checkpoints --------------------------------------------------------------------------------
@@ -235,10 +252,11 @@ def _format_of(packing: Packing, qzeros: Array, what: str) -> str:
     )
 
 
-def read_int4(
+def prepare_int4(
     part: str, names: Any, array: Callable[[str], Any], packing: Packing, path: str
-) -> Blocks:
-    """The weight of the linear layer `part`, whose name ends in a dot or is empty."""
+) -> Callable[[], Blocks]:
+    """Checks the weight of the linear layer `part`, whose name ends in a dot or is empty; what is
+    returned reads it."""
     what = f"{path}: {part[:-1]}" if part else path
     for name in _PARTS[:3]:
         if part + name not in names:
@@ -247,18 +265,16 @@ def read_int4(
     g_idx = array(f"{part}g_idx") if f"{part}g_idx" in names else None
     if g_idx is None and packing.needs_order:
         raise UnsupportedError(f"{what}: desc_act without a tensor g_idx is not supported")
-    data = repack_int4(
-        qweight,
-        qzeros,
-        scales,
-        g_idx,
-        format=_format_of(packing, qzeros, what),
-        group_size=packing.group_size,
-        what=what,
-    )
-    return Blocks(data, "i4_g128", data.shape[1] // _BYTES * _VALUES)
+    format = _format_of(packing, qzeros, what)
+    pack = _prepare(qweight, qzeros, scales, g_idx, format, packing.group_size, what)
+
+    def read() -> Blocks:
+        data = pack()
+        return Blocks(data, "i4_g128", data.shape[1] // _BYTES * _VALUES)
+
+    return read
 
 
 def int4_parts(part: str, names: Any) -> list[str]:
-    """The names of the tensors that `read_int4` reads."""
+    """The names of the tensors that `prepare_int4` takes."""
     return [part + name for name in _PARTS if part + name in names]

@@ -3,11 +3,13 @@ are multiplied by weight_scale_2."""
 
 from __future__ import annotations
 
+from typing import Callable
+
 import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
-from ._float8 import Extent, check_scales, floats_of, read_float8
+from ._float8 import Extent, check_scales, floats_of, open_float8
 from ._int4 import Blocks
 from ._packed import Packed, Settings, Tensors
 
@@ -27,10 +29,11 @@ def pack_fours(values: np.ndarray) -> np.ndarray:
     return packed
 
 
-def pack_nvfp4(
+def prepare_nvfp4(
     values: np.ndarray, scales: np.ndarray, factor: float, what: str, scales_what: str
-) -> Blocks:
-    """values: bytes [out][in / 2]; scales: e4m3 bytes [out][in / 16]; factor: what all are multiplied by."""
+) -> Callable[[], Blocks]:
+    """Checks scales and shapes; what is returned makes the blocks. values: bytes [out][in / 2]; scales:
+    e4m3 bytes [out][in / 16]; factor: what all are multiplied by."""
     out, columns = values.shape[0], values.shape[1] * 2
     if columns % 64:
         raise UnsupportedError(f"{what}: {columns} inputs are not whole blocks of 64")
@@ -43,12 +46,15 @@ def pack_nvfp4(
     if wrong.any():
         at = np.argwhere(wrong)[0].tolist()
         raise FileError(f"{scales_what}: the scale at {at} is NaN or below 0")
-    blocks = np.empty((out, columns // 64, 36), np.uint8)
-    blocks[:, :, :4] = scales.reshape(out, -1, 4)
-    blocks[:, :, 4:] = pack_fours(values).reshape(out, -1, 32)
-    return Blocks(
-        blocks.reshape(out, -1), "nvfp4", columns, np.full(out, factor, np.float32)
-    )
+
+    def pack() -> Blocks:
+        blocks = np.empty((out, columns // 64, 36), np.uint8)
+        blocks[:, :, :4] = scales.reshape(out, -1, 4)
+        blocks[:, :, 4:] = pack_fours(values).reshape(out, -1, 32)
+        factors = np.full(out, factor, np.float32)
+        return Blocks(blocks.reshape(out, -1), "nvfp4", columns, factors)
+
+    return pack
 
 
 def factor_of(name: str, tensors: Tensors) -> float:
@@ -83,11 +89,11 @@ class ModelOpt(Packed):
         is_float = tensors.kind(names[0]) not in ("F8_E4M3", "F8_E5M2", "U8")
         return [] if is_float and not any(name in tensors for name in names[1:]) else names
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
         weight, scale = f"{part}weight", f"{part}weight_scale"
         if self._algorithm != "NVFP4":
             extent = Extent() if self._algorithm == "FP8" else Extent(_TILE, _TILE)
-            return read_float8(part, scale, extent, tensors, "F8_E4M3")
+            return open_float8(part, scale, extent, tensors, "F8_E4M3")
         values, scales = tensors.bytes_of(weight, "U8"), tensors.bytes_of(scale, "F8_E4M3")
         factor = factor_of(f"{part}weight_scale_2", tensors)
-        return pack_nvfp4(values, scales, factor, tensors.where(weight), tensors.where(scale))
+        return prepare_nvfp4(values, scales, factor, tensors.where(weight), tensors.where(scale))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -95,6 +95,17 @@ def _scales_of(part: str, state: _State, tensors: Tensors) -> np.ndarray:
     return scales
 
 
+def _pack(values: np.ndarray, scales: np.ndarray, state: _State) -> Blocks:
+    """values: bytes of all rows, one after the other; scales: of the file's blocks."""
+    rows = values.reshape(state.out, -1)
+    blocks = np.empty((state.out, state.columns // _VALUES, _BYTES), np.uint8)
+    of_block = np.arange(blocks.shape[0] * blocks.shape[1]) * _VALUES // state.block
+    blocks[:, :, :4] = scales[of_block].astype("<f4").reshape(*blocks.shape[:2], 1).view(np.uint8)
+    # The first of two neighbours is the high nibble.
+    blocks[:, :, 4:] = pack_fours(rows >> 4 | rows << 4).reshape(*blocks.shape[:2], 32)
+    return Blocks(blocks.reshape(state.out, -1), "nf4_g64", state.columns)
+
+
 class Nf4(Packed):
     method = "bitsandbytes"
     rows_are_outputs = True
@@ -119,7 +130,7 @@ class Nf4(Packed):
         more = [f"{part}weight.nested_{x}" for x in ("absmax", "quant_map")]
         return [*names, f"{part}{_STATE}", *(name for name in more if name in tensors)]
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
         state = _State(f"{part}{_STATE}", tensors)
         where = tensors.where(f"{part}weight")
         if state.columns % _VALUES:
@@ -138,12 +149,4 @@ class Nf4(Packed):
                 f" {[state.out, state.columns]}, got {list(values.shape)}"
             )
         scales = _scales_of(part, state, tensors)
-        rows = values.reshape(state.out, -1)
-        blocks = np.empty((state.out, state.columns // _VALUES, _BYTES), np.uint8)
-        of_block = np.arange(blocks.shape[0] * blocks.shape[1]) * _VALUES // state.block
-        blocks[:, :, :4] = (
-            scales[of_block].astype("<f4").reshape(*blocks.shape[:2], 1).view(np.uint8)
-        )
-        # The first of two neighbours is the high nibble.
-        blocks[:, :, 4:] = pack_fours(rows >> 4 | rows << 4).reshape(*blocks.shape[:2], 32)
-        return Blocks(blocks.reshape(state.out, -1), "nf4_g64", state.columns)
+        return lambda: _pack(values, scales, state)

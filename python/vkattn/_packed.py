@@ -8,7 +8,7 @@ import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
-from ._int4 import Blocks, Packing, int4_parts, read_int4
+from ._int4 import Blocks, Packing, int4_parts, prepare_int4
 from ._safetensors import SafetensorsFile
 
 # What files say of activations, caches and outputs, which stay floats here.
@@ -16,6 +16,9 @@ _INERT = (
     *("input_scale", "input_global_scale", "input_zero_point", "activation_scale"),
     *("output_scale", "k_scale", "v_scale", "q_scale"),
 )
+
+# How names of weights end.
+_WEIGHTS = ("weight", "qweight", "weight_packed")
 
 
 class Tensors:
@@ -78,8 +81,25 @@ class Packed:
         weight is one of floats."""
         raise NotImplementedError
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
+        """Checks names, shapes and scales; what is returned reads the values."""
         raise NotImplementedError
+
+    def read(self, part: str, tensors: Tensors) -> Blocks:
+        return self.prepare(part, tensors)()
+
+    def check_all(self, tensors: Tensors) -> None:
+        """Checks all layers whose weights are packed, of which there is one at least."""
+        ends = [(name, end) for name in tensors.names for end in _WEIGHTS if name.endswith(end)]
+        found = False
+        for part in sorted(name[: -len(end)] for name, end in ends):
+            if (not part or part.endswith(".")) and self.parts(part, tensors):
+                self.prepare(part, tensors)
+                found = True
+        if not found:
+            raise FileError(
+                f"{tensors.path}: quantization_config says {self.method}, but no weight is packed so"
+            )
 
     def is_inert(self, name: str) -> bool:
         return name.rpartition(".")[2] in _INERT
@@ -99,8 +119,8 @@ class Int4(Packed):
             return []
         return int4_parts(part, tensors.names)
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
-        return read_int4(part, tensors.names, tensors.array, self.packing, tensors.path)
+    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
+        return prepare_int4(part, tensors.names, tensors.array, self.packing, tensors.path)
 
     def is_inert(self, name: str) -> bool:
         return False

@@ -255,7 +255,7 @@ def test_models(device, rng, tmp_path, wide, format, kind):
         ("gptq", {"quant_method": "quip"}, "quant_method 'quip' is not supported; expected gptq, awq"),
         ("gptq", {"bits": 8}, "bits 8 is not supported"),
         ("gptq", {"bits": True}, "bits True is not supported"),
-        ("gptq", {"group_size": 64}, "1 groups do not divide 128 inputs into groups of 64"),
+        ("gptq", {"group_size": 64}, "2 groups do not divide 256 inputs into groups of 64"),
         ("gptq", {"group_size": 0}, "group_size: expected a whole number or -1, got 0"),
         ("gptq", {"group_size": 1.5}, "group_size: expected a whole number"),
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format 'marlin' is not supported"),

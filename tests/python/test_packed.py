@@ -455,11 +455,11 @@ def test_gguf(device, rng, tmp_path):
         data = blocks.tobytes() + bytes(16) + struct.pack("<f", scale) + bytes(28)
         tensors = [tensor("x.weight", (4, 64), 40, 0), tensor("x.scale", (1,), 0, 160)]
         (tmp_path / "x.gguf").write_bytes(build(tensors, (), data))
-        weights = GGUFWeights(vkattn.GGUF(tmp_path / "x.gguf"), device)
         if sentence:
             with pytest.raises(vkattn.FileError, match=f"x.scale: {sentence}"):
-                weights.linear("x", 4, 64, bias=False)
+                GGUFWeights(vkattn.GGUF(tmp_path / "x.gguf"), device)
             continue
+        weights = GGUFWeights(vkattn.GGUF(tmp_path / "x.gguf"), device)
         made = weights.linear("x", 4, 64, bias=False)
         weights.finish(lambda name: False)
         assert made.weight.dtype == "nvfp4" and made.weight.read_bytes() == blocks.tobytes()
@@ -501,6 +501,54 @@ def test_models(device, rng, tmp_path, monkeypatch, make):
     ids = [5, 17, 3, 95, 0, 44]
     want = tiny.logits(tiny.LlamaOracle(config, meant), ids)
     assert oracle.nmse(model.logits(ids), want) < 1e-10
+
+
+def gptq(rng, out, columns, size):
+    stored = {
+        "qweight": rng.integers(0, 2**31, (columns // 8, out), dtype=np.int32),
+        "qzeros": np.full((1, out // 8), 0x77777777, np.int32),
+        "scales": typed(np.full((1, out), size / 8, np.float16), "F16"),
+    }
+    return stored, None, {"quant_method": "gptq", "bits": 4, "group_size": columns}, "i4_g128"
+
+
+@pytest.mark.parametrize(
+    "make, scale",
+    [
+        (fp8, "weight_scale_inv"),
+        (compressed_fp8, "weight_scale"),
+        (lambda rng, *shape, size: compressed_integers(rng, 4, 128, *shape, size=size), "weight_scale"),
+        (nvfp4, "weight_global_scale"),
+        (partial(nvfp4, model_opt=True), "weight_scale_2"),
+        (lambda rng, *shape, size: mxfp4(rng, *shape), "weight_scale"),
+        (nf4, "weight.nested_absmax"),
+        (gptq, "scales"),
+    ],
+)
+def test_nothing_allocated(rng, tmp_path, monkeypatch, make, scale):
+    """A wrong or missing scale of the last layer is found before a device that has no room for any
+    tensor is asked for the first one."""
+    monkeypatch.setattr(tiny, "WIDTH", 128)
+    monkeypatch.setattr(tiny, "INNER", 256)
+    config = {**tiny.LLAMA, "hidden_size": 128, "intermediate_size": 256}
+    stored = {}
+    for name, array in tiny.matrices(rng, tiny.llama_shapes(config)).items():
+        stored[name] = array
+        if name.endswith("_proj.weight"):
+            packed, _, quantization, _ = make(rng, *array.shape, size=0.2)
+            del stored[name]
+            stored.update(put(packed, name[: -len(".weight")]))
+    last = f"model.layers.{config['num_hidden_layers'] - 1}.mlp.down_proj.{scale}"
+    right, device = stored[last], vkattn.Device(max_memory=2**20)
+    wrong = typed(np.full(right.shape, 0xFF, np.uint8), getattr(right, "kind", ""))
+    if right.dtype != np.uint8:
+        wrong = typed(np.full_like(right, np.nan if right.dtype.kind == "f" else 0x7FC0), wrong.kind)
+    for array, sentence in ((wrong, "NaN"), (None, "there is no tensor"), (right, "max_memory")):
+        folder = write(tmp_path / "model", changed(stored, **{last: array}), quantization, config)
+        with pytest.raises(vkattn.VkattnError, match=sentence) as caught:
+            vkattn.models.load(folder, device=device)
+        memory = isinstance(caught.value, vkattn.OutOfMemoryError)
+        assert memory == (array is right) and (memory or last.rpartition(".")[0] in str(caught.value))
 
 
 def test_layers(device, rng, tmp_path):

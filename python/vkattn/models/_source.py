@@ -305,9 +305,10 @@ class FolderWeights(Weights):
         self._tensors = Tensors(folder, names, self._files.__getitem__)
         has_words = any(name.endswith("qweight") for name in names)
         self._packing = packed_beside(folder, quantization, where, has_words)
-        self._n_packed = 0
         if self._packing and quantize:
             raise InvalidError(f"{folder}: quantize: its weights are quantised already")
+        if self._packing:  # before the device has any of them
+            self._packing.check_all(self._tensors)
         super().__init__(device, names, sum(self._size(name) for name in names), quantize)
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -349,7 +350,6 @@ class FolderWeights(Weights):
             raise InvalidError(
                 f"{self.path}: {parts[0]}: expected {[rows, columns]}, got {list(blocks.shape)}"
             )
-        self._n_packed += 1
         return blocks
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
@@ -363,10 +363,6 @@ class FolderWeights(Weights):
             if kept not in self.left or name not in self.left:
                 self.left -= {name, kept}
         packing = self._packing
-        if packing and not self._n_packed:
-            raise FileError(
-                f"{self.path}: quantization_config says {packing.method}, but no weight is packed so"
-            )
         super().finish(
             lambda name: without_effect(name) or (packing is not None and packing.is_inert(name))
         )
@@ -408,6 +404,24 @@ class GGUFWeights(Weights):
         self.renamed = renamed or {name: name for name in file.names}
         total = sum(self._size(name) for name in self.renamed)
         super().__init__(device, set(self.renamed), total, quantize)
+        for name in self.names:  # before the device has any weight
+            self._scale_name(name)
+
+    def _scale_name(self, weight: str) -> str | None:
+        """The tensor, of one number that is checked here, which nvfp4 may have its scale in."""
+        name = f"{weight[: -len('weight')]}scale"
+        if not weight.endswith("weight") or name not in self.names:
+            return None
+        if self.file.type(self.renamed[weight]).lower() != "nvfp4":
+            return None
+        if self._shape(name) != (1,):
+            raise InvalidError(f"{self.path}: {name}: expected [1], got {list(self._shape(name))}")
+        scale = float(self._floats(name)[0])
+        if not np.isfinite(scale) or not scale:
+            raise FileError(
+                f"{self.path}: {name}: the scale is {scale:g}, not a number other than 0"
+            )
+        return name
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """llama-quantize leaves the axis of one type of texts out."""
@@ -431,15 +445,10 @@ class GGUFWeights(Weights):
     ) -> Host:
         """nvfp4 may have a scale of the tensor in one of its own."""
         part = super()._matrix(name, rows, columns, transposed, product)
-        scale_name = f"{name[: -len('weight')]}scale"
-        if not isinstance(part, Blocks) or part.dtype != "nvfp4" or scale_name not in self.names:
+        scale_name = self._scale_name(name)
+        if not isinstance(part, Blocks) or not scale_name:
             return part
-        self._take(scale_name, (1,))
-        scale = self._floats(scale_name)
-        if not np.isfinite(scale).all() or not scale.all():
-            raise FileError(
-                f"{self.path}: {scale_name}: the scale is {float(scale[0]):g}, not a number other than 0"
-            )
+        scale = self._vector(scale_name, 1)
         return part._replace(scale=np.full(rows, scale[0], np.float32))
 
     def _host(self, name: str, transposed: bool = False) -> Host:
