@@ -127,7 +127,8 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
  * the sequence then needs pages of its own from `length` on: each page there
  * that it shares with another sequence is replaced by a free page, or by none when no page is free.
  * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure
- * nothing has changed. */
+ * nothing has changed, but that a sequence whose states are no longer known takes no new positions until
+ * it is truncated to 0. */
 VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
                                            uint32_t length);
 

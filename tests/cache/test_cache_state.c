@@ -293,6 +293,88 @@ static void test_forks(void **state)
     free_inputs(&in);
 }
 
+/* One count of all sequences is not those of each, though they begin at one place. */
+static void test_counts(void **state)
+{
+    (void)state;
+    struct inputs in = make_inputs();
+    struct vka_cache *cache = open_cache(0);
+    struct vka_plan *plan = NULL;
+    struct vka_tensor *counts = NULL, *first = NULL, *values = TENSOR(NULL, BATCH, 1, ROWS, VALUE);
+    struct vka_tensor *output = TENSOR(NULL, BATCH, ROWS, CHANNELS);
+    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){BATCH}, &counts));
+    check(vka_tensor_slice(counts, 0, 0, 1, &first));
+    check(vka_plan_create(device, NULL, &plan));
+    check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = in.q, .k = in.k, .v = values,
+                                                .output = in.attended, .cache = cache,
+                                                .n_append = first)));
+    expect_invalid(vka_plan_add_causal_conv(
+                       plan, VKA_INFO(vka_causal_conv_op, .input = in.x, .weight = in.weight,
+                                      .cache = cache, .cache_layer = 1, .lengths = counts,
+                                      .output = output)),
+                   "n_append is not that of the operation that began the step");
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&first);
+    vka_tensor_destroy(&counts);
+    vka_tensor_destroy(&values);
+    vka_tensor_destroy(&output);
+    vka_cache_destroy(&cache);
+    free_inputs(&in);
+}
+
+static uint32_t submits_left;
+static PFN_vkQueueSubmit submit_to_queue;
+
+static VkResult VKAPI_CALL submit_some(VkQueue queue, uint32_t n, const VkSubmitInfo *info,
+                                       VkFence fence)
+{
+    if (submits_left == 0)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    submits_left--;
+    return submit_to_queue(queue, n, info, fence);
+}
+
+/* Forks sequence 0 to 1 where the driver takes so many submits and no more. */
+static enum vka_status fork_by(struct vka_cache *cache, uint32_t submits)
+{
+    submits_left = submits;
+    submit_to_queue = device->vk.vkQueueSubmit;
+    device->vk.vkQueueSubmit = submit_some;
+    const enum vka_status status = vka_cache_fork(cache, 0, 1);
+    device->vk.vkQueueSubmit = submit_to_queue;
+    return status;
+}
+
+/* A copy that fails on the way leaves a sequence empty: no positions, zeros, pages of its own. */
+static void test_failed_forks(void **state)
+{
+    (void)state;
+    struct inputs in = make_inputs();
+    for (uint32_t page_size = 0; page_size <= 16; page_size += 16) {
+        struct vka_cache *cache = open_cache(page_size);
+        struct way ways[] = {open_way(&in, cache), open_way(&in, NULL)};
+        uint32_t submits = 0;
+        run(ways, (const int32_t[]){2, 1}, (const int32_t[]){2, 1});
+        while (fork_by(cache, submits) != VKA_OK) {
+            expect_lengths(cache, 2, 0);
+            assert_true(is_zero(ways[0].conv, 1) && is_zero(ways[0].linear, 1));
+            for (uint32_t i = 0; page_size && i < cache->info.n_page; i++)
+                assert_true(cache->uses[i] <= 1);
+            check(vka_tensor_write(ways[0].counts, (const int32_t[]){0, 1}, 4 * BATCH));
+            check(vka_plan_run(ways[0].plan, PATIENCE));
+            expect_lengths(cache, 2, 1);
+            assert_false(is_zero(ways[0].conv, 1) || is_zero(ways[0].linear, 1));
+            submits++;
+        }
+        assert_true(submits > 2);
+        expect_lengths(cache, 2, 2);
+        close_way(&ways[0], true);
+        close_way(&ways[1], false);
+        vka_cache_destroy(&cache);
+    }
+    free_inputs(&in);
+}
+
 /* What a lost device leaves is forgotten, and the same plans go on from zeros. */
 static void test_loss(void **state)
 {
@@ -323,6 +405,8 @@ TEST_PROGRAM(cache_state)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_failed_forks),
         cmocka_unit_test(test_loss),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

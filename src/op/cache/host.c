@@ -46,6 +46,23 @@ fail:
     return status;
 }
 
+/* Has runs append nothing to a sequence whose states are not known, until the host changes it. */
+static void refuse(struct vka_cache *cache, uint32_t sequence)
+{
+    cache_length_words(cache)[2 * cache->info.batch + sequence] = 1;
+}
+
+/* Leaves a sequence empty after a failure. */
+static void empty(struct vka_cache *cache, uint32_t sequence)
+{
+    cache_length_words(cache)[sequence] = 0;
+    if (cache->table_row)
+        (void)cache_own_pages(cache, sequence, 0); /* copies no page, and so does not fail */
+    cache_change(cache, sequence);
+    if (cache_zero_states(cache, sequence) != VKA_OK)
+        refuse(cache, sequence);
+}
+
 enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, uint32_t length)
 {
     enum vka_status status = VKA_OK;
@@ -62,16 +79,19 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
         __func__, length, sequence, words[sequence], words[sequence]);
     if (cache->table_row)
         TRY(cache_own_pages(cache, sequence, length));
-    if (!length)
-        TRY(cache_zero_states(cache, sequence));
+    if (!length && cache->has_state) {
+        status = cache_zero_states(cache, sequence);
+        if (status != VKA_OK)
+            refuse(cache, sequence);
+        TRY(status);
+    }
     words[sequence] = length;
     cache_change(cache, sequence);
 fail:
     return status;
 }
 
-/* Shares all pages in use with `to`, and copies the last one if it is partly filled. If the copy
- * fails midway it may have written to a page of `to`, whose length is then set to 0. */
+/* Shares all pages in use with `to`, and copies the last one if it is partly filled. */
 static enum vka_status fork_pages(struct vka_cache *cache, uint32_t from, uint32_t to,
                                   uint32_t length)
 {
@@ -87,23 +107,7 @@ static enum vka_status fork_pages(struct vka_cache *cache, uint32_t from, uint32
     status = cache_own_pages(cache, to, length);
     if (status != VKA_OK)
         cache_set_pages(cache, to, 0, used, before);
-    if (status != VKA_OK && status != VKA_INVALID) {
-        cache_length_words(cache)[to] = 0;
-        cache_change(cache, to);
-    }
     free(before);
-fail:
-    return status;
-}
-
-/* Copies a sequence of a cache without pages; the length of `to` is 0 until all of it is
- * copied. */
-static enum vka_status fork_dense(struct vka_cache *cache, uint32_t from, uint32_t to)
-{
-    enum vka_status status = VKA_OK;
-    cache_length_words(cache)[to] = 0;
-    cache_change(cache, to);
-    TRY(cache_copy_outer(cache, from, to));
 fail:
     return status;
 }
@@ -118,10 +122,14 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     TRY(check_length(cache, __func__, from));
     uint32_t *words = cache_length_words(cache);
     if (cache->table_row)
-        TRY(fork_pages(cache, from, to, words[from]));
+        status = fork_pages(cache, from, to, words[from]);
     else if (words[from] > 0)
-        TRY(fork_dense(cache, from, to));
-    TRY(cache_copy_states(cache, from, to));
+        status = cache_copy_outer(cache, from, to);
+    if (status == VKA_OK)
+        status = cache_copy_states(cache, from, to);
+    if (status != VKA_OK && status != VKA_INVALID) /* some of it may have been copied */
+        empty(cache, to);
+    TRY(status);
     words[to] = words[from];
     cache_change(cache, to);
 fail:

@@ -120,6 +120,7 @@ static bool same(const struct vka_tensor *given, const struct vka_tensor *kept)
     if (!given)
         return !kept->storage;
     return given->storage == kept->storage && given->shape.offset == kept->shape.offset &&
+           given->shape.size[0] == kept->shape.size[0] &&
            given->shape.stride[0] == kept->shape.stride[0];
 }
 
