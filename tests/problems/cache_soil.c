@@ -105,6 +105,8 @@ enum vka_status cache_soil(struct vka_cache *cache, enum soil soil)
     struct rng rng = {1 + (uint64_t)soil};
     enum vka_status status = VKA_OK;
     for (uint32_t l = 0; l < cache->info.n_layer && status == VKA_OK; l++) {
+        if (cache_is_state(&cache->layers[l])) /* which has nothing behind a length */
+            continue;
         status = soil_rows(cache, &cache->layers[l].k, soil, &rng);
         if (status == VKA_OK)
             status = soil_rows(cache, &cache->layers[l].v, soil, &rng);
