@@ -64,9 +64,11 @@ class AttentionOptions(TypedDict, total=False):
 
 _INTEGERS = ("kv_length", "query_offset")
 _FLOAT32 = ("q_norm", "k_norm", "sink", "alibi")
-_PLAIN = (
-    *("causal", "scale", "softcap", "norm_epsilon", "dropout", "dropout_seed", "exact_softmax"),
-)
+# The annotation of each option as it is written above. Numbers are copied as they are.
+ANNOTATIONS: dict[str, str] = {
+    name: hint.__forward_arg__ for name, hint in AttentionOptions.__annotations__.items()
+}
+_PLAIN = [name for name, kind in ANNOTATIONS.items() if kind in ("bool", "int", "float")]
 # A number of these that is there counts as it is, 0 too.
 _GIVEN = {"scale": int(lib.VKA_GIVEN_SCALE), "norm_epsilon": int(lib.VKA_GIVEN_EPSILON)}
 

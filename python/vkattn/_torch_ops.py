@@ -17,7 +17,7 @@ from ._attention import upload
 from ._device import Device, Tensor, device_of
 from ._errors import UnsupportedError
 from ._layer import Layer
-from ._options import Rope
+from ._options import ANNOTATIONS, Rope
 from ._plan import Plan
 
 if not hasattr(torch.library, "register_vmap"):
@@ -33,16 +33,8 @@ TENSORS = (
     *("mask", "key_padding_mask", "kv_length", "query_offset", "q_norm", "k_norm", "sink"),
     *("alibi", "dropout_seed"),
 )
-PLAIN = {
-    "causal": "bool",
-    "window": "int[]",
-    "scale": "float",
-    "softcap": "float",
-    "masked_row": "str",
-    "norm_epsilon": "float",
-    "dropout": "float",
-    "exact_softmax": "bool",
-}
+_SCHEMA = {"bool": "bool", "float": "float", "str": "str", "tuple[int, int]": "int[]"}
+PLAIN = {name: _SCHEMA[kind] for name, kind in ANNOTATIONS.items() if kind in _SCHEMA}
 ROPE = {
     "dim": "int",
     "base": "float",
