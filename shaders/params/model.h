@@ -3,14 +3,11 @@
 #ifndef VKA_MODEL_H
 #define VKA_MODEL_H
 
+#include "params/strided.h"
+
 #include "params/begin.h"
 
 #define TYPE_NONE 99 /* in place of an element type: there is no such tensor */
-
-/* A tensor of rank 4: where its first element is, and its strides. */
-struct strided_params {
-    U32 offset, stride0, stride1, stride2, stride3;
-};
 
 /* ---- norm: y = normalised (x + residual) * weight + bias ----------------------------------------
  * One workgroup a row. A row is the last INNER axes; its elements are counted in row-major order.
@@ -44,13 +41,6 @@ struct norm_params {
 #define GATE_BEHIND 2
 #define NORM_GRID 32768u
 #define NORM_BLOCK 64u /* pairs that a lane adds in one chain; then these sums */
-
-/* ---- units: most of the kernels below number the parts of their work, here called units --------
- * A workgroup takes UNIT_LANES * UNIT_RUN of them, strided over its invocations; group g is
- * workgroup g % UNIT_GRID, g / UNIT_GRID. */
-#define UNIT_LANES 64
-#define UNIT_RUN 4
-#define UNIT_GRID 32768u
 
 /* ---- map: y = f(x), f(x) + b or f(x) * b ---------------------------------------------------------
  * A unit is two neighbours of axis 3. Buffers: 0 x, 1 b, 2 y. */

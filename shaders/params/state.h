@@ -3,6 +3,8 @@
 #ifndef VKA_STATE_H
 #define VKA_STATE_H
 
+#include "params/strided.h"
+
 #include "params/begin.h"
 
 /* ---- causal_conv: y[t][c] = f(bias[c] + sum over j of w[c][j] x[t - (width - 1 - j) dilation][c]) -

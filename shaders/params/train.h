@@ -3,6 +3,8 @@
 #ifndef VKA_TRAIN_H
 #define VKA_TRAIN_H
 
+#include "params/strided.h"
+
 #include "params/begin.h"
 
 /* ---- sum_axes: y = scale * sum of a term over the last INNER axes, + y -------------------------

@@ -8,7 +8,6 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
-#include "params/model.h"
 #include "params/train.h"
 #define UNPACK_HALF
 #include "lib/dtype.glsl"

@@ -12,7 +12,6 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #include "attention/coop_type.glsl"
 #include "params/params.h"
-#include "params/model.h"
 #include "params/train.h"
 #include "lib/dtype.glsl"
 #include "attention/halves.glsl"

@@ -1,0 +1,21 @@
+/* What kernels on strided tensors share, for C and GLSL. The rules of params.h hold here too. A kernel
+ * with matrices includes this rather than model.h, whose every change would make its module stale. */
+#ifndef VKA_STRIDED_H
+#define VKA_STRIDED_H
+
+#include "params/begin.h"
+
+/* A tensor of rank 4: where its first element is, and its strides. */
+struct strided_params {
+    U32 offset, stride0, stride1, stride2, stride3;
+};
+
+/* Most kernels on such tensors number what they have to do, here in units: one or a few results of one
+ * invocation. A workgroup takes UNIT_LANES * UNIT_RUN of them, strided over its invocations; group g is
+ * workgroup g % UNIT_GRID, g / UNIT_GRID. */
+#define UNIT_LANES 64
+#define UNIT_RUN 4
+#define UNIT_GRID 32768u
+
+#include "params/end.h"
+#endif
