@@ -69,7 +69,7 @@ const uint BN = SUBS_N * MATS_N * N;
 const bool IDLE = THREADS > SUBS_M * SUBS_N * LANES; // some subgroups only load
 // A chunk is 8 elements along k, one uvec4; with quantised B each four of both inputs lie in the
 // order 0, 2, 1, 3, in which bytes become halves. Rows are padded by one chunk, so that the rows of
-// a matrix start in different banks. Rows of A from A_ROWS on hold any values: no result that is
+// a matrix start in different banks. Rows of A from A_ROWS on are any values: no result that is
 // stored depends on them.
 const uint UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
 const uint PART = DEPTH < UNROLLED ? DEPTH : UNROLLED;
@@ -85,8 +85,9 @@ const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4;
 const uint RAW_LOADS = RUNS ? (BN * RAW_CHUNKS + THREADS - 1) / THREADS : 1; // of an invocation
 const uint A_LOADS = (A_ROWS * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
 const uint B_LOADS = (BN * ROW_CHUNKS + THREADS - 1) / THREADS;
-shared uvec4 a_tile[BM * PITCH];              // [m][k]
-shared uvec4 b_tile[BN * PITCH];              // [n][k]
+// Rows of A, [m][k], then of B, [n][k]. Matrices of few rows of A go on into those of B.
+const uint B_FIRST = A_ROWS * PITCH;
+shared uvec4 tiles[(A_ROWS + BN > BM ? A_ROWS + BN : BM) * PITCH];
 const uint RESULTS = SUBS_M * SUBS_N * M * N; // M x N floats a subgroup
 shared float results[RESULTS + (RUNS ? BN * RAW_CHUNKS * 4 : 0)]; // then words of B, [n][k]
 
@@ -252,10 +253,10 @@ void share_runs()
         uint i = first + gl_LocalInvocationIndex;
         if (BN * ROW_RUNS % THREADS != 0 && i >= BN * ROW_RUNS)
             continue;
-        uint column = i / ROW_RUNS, at = column * PITCH + i % ROW_RUNS * 9;
+        uint column = i / ROW_RUNS, at = B_FIRST + column * PITCH + i % ROW_RUNS * 9;
         run r = load_run(column * RAW_CHUNKS * 4, i % ROW_RUNS);
         [[unroll]] for (uint c = 0; c < 8; c++)
-            b_tile[at + c] = uvec4(run_halves(r, c / 4, c % 4 * 2), run_halves(r, c / 4, c % 4 * 2 + 1));
+            tiles[at + c] = uvec4(run_halves(r, c / 4, c % 4 * 2), run_halves(r, c / 4, c % 4 * 2 + 1));
     }
 }
 
@@ -269,13 +270,13 @@ void share_tiles()
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
         if (A_ROWS * ROW_CHUNKS % THREADS == 0 || place.x < A_ROWS)
-            a_tile[place.x * PITCH + PADDED(place.y / 8)] =
+            tiles[place.x * PITCH + PADDED(place.y / 8)] =
                 IS_QUANT(B_TYPE) ? in_order(a_next[i]) : a_next[i];
     }
     [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
         if (BN * ROW_CHUNKS % THREADS == 0 || place.x < BN)
-            b_tile[place.x * PITCH + place.y / 8] = b_next[i];
+            tiles[B_FIRST + place.x * PITCH + place.y / 8] = b_next[i];
     }
 }
 
@@ -378,11 +379,11 @@ void add_part(uvec2 own, uint k0)
     [[unroll]] for (uint k = 0; k < PART; k += K) {
         coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
         [[unroll]] for (uint i = 0; i < MATS_M; i++)
-            coopMatLoad(a[i], a_tile, (own.x + i * M) * PITCH + PADDED((k0 + k) / 8), PITCH,
+            coopMatLoad(a[i], tiles, (own.x + i * M) * PITCH + PADDED((k0 + k) / 8), PITCH,
                         gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-            coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + PADDED((k0 + k) / 8), PITCH,
+            coopMatLoad(b, tiles, B_FIRST + (own.y + j * N) * PITCH + PADDED((k0 + k) / 8), PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
             [[unroll]] for (uint i = 0; i < MATS_M; i++)
                 acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);

@@ -47,7 +47,8 @@ static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_
 {
     uint64_t pitch = c->b_vec && p->quantised ? c->depth / 64 * 9 | 1 : c->depth / 8 + 1;
     uint64_t raw = c->b_vec && p->quantised ? c->columns * divide_up(raw_words(c, p), 4) : 0;
-    return 16 * ((c->rows + c->columns) * pitch + raw + GRID_CHUNKS(p->b_type)) +
+    uint64_t rows = c->a_rows + c->columns > c->rows ? c->a_rows + c->columns : c->rows;
+    return 16 * (rows * pitch + raw + GRID_CHUNKS(p->b_type)) +
            4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
 }
 
