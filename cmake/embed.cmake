@@ -29,7 +29,6 @@ string(APPEND text [=[
 const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT] = {
 #define KERNEL(id, file, defines, buffers, needs, family, known) &kernel_spv_##id,
 #include "kernels.def"
-#undef KERNEL
 };
 
 ]=])

@@ -7,7 +7,6 @@
 enum kernel {
 #define KERNEL(id, file, defines, buffers, needs, family, known) KERNEL_##id,
 #include "kernels.def"
-#undef KERNEL
     KERNEL_COUNT
 };
 
@@ -64,8 +63,7 @@ enum kernel_family {
 /* The problems that the self-test lets kernels solve. */
 enum known_problem {
 #define KNOWN(id, path, tolerance, solve) KNOWN_##id,
-#include "known_problems.def"
-#undef KNOWN
+#include "kernels.def"
     KNOWN_PROBLEM_COUNT
 };
 

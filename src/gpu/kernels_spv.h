@@ -15,7 +15,6 @@ struct kernel_spv {
 #define KERNEL(id, file, defines, buffers, needs, family, known) \
     extern const struct kernel_spv kernel_spv_##id;
 #include "kernels.def"
-#undef KERNEL
 
 extern const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT];
 

@@ -191,15 +191,14 @@ enum vka_status known_nonfinite(struct solution *s)
     return VKA_OK;
 }
 
-/* The rows of known_problems.def. */
+/* The rows of kernels.def. */
 static const struct known_row {
     enum vka_path path; /* of attention */
     double tolerance;
     enum vka_status (*solve)(struct solution *s);
 } rows[] = {
 #define KNOWN(id, path, tolerance, solve) [KNOWN_##id] = {VKA_PATH_##path, tolerance, solve},
-#include "known_problems.def"
-#undef KNOWN
+#include "kernels.def"
 };
 
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,

@@ -16,7 +16,7 @@ struct solution {
     size_t n_tensor; /* made so far; one more while one is being made */
     struct vka_cache *cache;
     double *want;     /* [elements of the result] */
-    double tolerance; /* of the problem, see known_problems.def */
+    double tolerance; /* of the problem, see kernels.def */
     bool *right;      /* see known_problem_solve */
 };
 
@@ -34,10 +34,9 @@ enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor);
  * are only chosen. */
 enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_t times);
 
-/* What the rows of known_problems.def name: each solves a problem, or several that it tells apart by
+/* What the rows of kernels.def name: each solves a problem, or several that it tells apart by
  * s->problem. */
 #define KNOWN(id, path, tolerance, solve) enum vka_status solve(struct solution *s);
-#include "known_problems.def"
-#undef KNOWN
+#include "kernels.def"
 
 #endif
