@@ -61,7 +61,7 @@ bool is_attention_coop(enum kernel kernel);
     void check_##noun(struct check *c); \
     void bench_##noun(struct check *c);
 #define ELSEWHERE(prefix, test)
-#include "families.def"
+#include "all_families.def"
 #undef CHECKED
 #undef ELSEWHERE
 

@@ -53,7 +53,7 @@ static const struct family {
 } families[] = {
 #define CHECKED(prefix, noun) {prefix, check_##noun, bench_##noun, NULL},
 #define ELSEWHERE(prefix, test) {prefix, NULL, NULL, test},
-#include "families.def"
+#include "all_families.def"
 #undef CHECKED
 #undef ELSEWHERE
 };
