@@ -368,45 +368,20 @@ class plan : public child<plan_handle>
         return made;
     }
 
-    /* Adds an operation: vka_plan_add_NAME of a struct vka_NAME_op. */
-#define VKA_HPP_ADD(name)                       \
-    void add(const vka_##name##_op &op)         \
+    /* Adds an operation: add(op) calls vka_plan_add_NOUN for a struct vka_NOUN_op, add_NOUN(op) for each
+     * operation, of which rotary_backward takes the struct of another. */
+#define VKA_OPERATION(noun, type)               \
+    void add(const type &op)                    \
     {                                           \
-        check(vka_plan_add_##name(get(), &op)); \
+        check(vka_plan_add_##noun(get(), &op)); \
+    }                                           \
+    VKA_OPERATION_ALIKE(noun, type)
+#define VKA_OPERATION_ALIKE(noun, type)         \
+    void add_##noun(const type &op)             \
+    {                                           \
+        check(vka_plan_add_##noun(get(), &op)); \
     }
-    VKA_HPP_ADD(linear)
-    VKA_HPP_ADD(attention)
-    VKA_HPP_ADD(layer)
-    VKA_HPP_ADD(norm)
-    VKA_HPP_ADD(merge)
-    VKA_HPP_ADD(activation)
-    VKA_HPP_ADD(binary)
-    VKA_HPP_ADD(conv1d)
-    VKA_HPP_ADD(causal_conv)
-    VKA_HPP_ADD(linear_attention)
-    VKA_HPP_ADD(gather)
-    VKA_HPP_ADD(scatter)
-    VKA_HPP_ADD(rotary)
-    VKA_HPP_ADD(argmax)
-    VKA_HPP_ADD(sample)
-    VKA_HPP_ADD(pool)
-    VKA_HPP_ADD(linear_backward)
-    VKA_HPP_ADD(activation_backward)
-    VKA_HPP_ADD(binary_backward)
-    VKA_HPP_ADD(norm_backward)
-    VKA_HPP_ADD(gather_backward)
-    VKA_HPP_ADD(attention_backward)
-    VKA_HPP_ADD(layer_backward)
-    VKA_HPP_ADD(cross_entropy)
-    VKA_HPP_ADD(square_error)
-    VKA_HPP_ADD(optimiser)
-    VKA_HPP_ADD(clip)
-#undef VKA_HPP_ADD
-    /* It takes the struct of the forward operation. */
-    void add_rotary_backward(const vka_rotary_op &op)
-    {
-        check(vka_plan_add_rotary_backward(get(), &op));
-    }
+#include <vkattn/vkattn_operations.h>
 
     uint64_t attention_state(const vka_attention_op &op)
     {

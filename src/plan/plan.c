@@ -247,10 +247,9 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka
 }
 
 /* plan_check_op reads a size there. */
-#define OPERATION(noun, type) \
+#define VKA_OPERATION(noun, type) \
     _Static_assert(offsetof(struct type, struct_size) == 0, "the first member of " #type);
-#include "operations.def"
-#undef OPERATION
+#include <vkattn/vkattn_operations.h>
 
 enum vka_status plan_check_op(const struct vka_plan *plan, const char *caller, const void *op,
                               size_t size)

@@ -67,7 +67,7 @@ set(python lib/python3/dist-packages/vkattn)
 check_package(libvkattn0 "libc6;libvulkan1" "${LIBDIR}/libvkattn.so.0")
 check_package(libvkattn-dev "libvkattn0 \\(= "
   "include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;include/vkattn/vkattn_cache.h;include/vkattn/vkattn_dtype.h;\
-include/vkattn/vkattn_model.h;include/vkattn/vkattn_train.h;include/vkattn/vkattn_io.h;include/vkattn/vkattn.hpp;\
+include/vkattn/vkattn_model.h;include/vkattn/vkattn_train.h;include/vkattn/vkattn_io.h;include/vkattn/vkattn_operations.h;include/vkattn/vkattn.hpp;\
 ${docs}/attention.c;${docs}/train.py;${LIBDIR}/libvkattn.so;${LIBDIR}/libvkattn.a;${LIBDIR}/libvkattn_io.a;\
 ${LIBDIR}/pkgconfig/vkattn.pc;${LIBDIR}/cmake/vkattn/vkattn-config.cmake")
 check_package(vkattn "libc6;libjansson4;libvkattn0 \\(= "

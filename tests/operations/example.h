@@ -1,4 +1,4 @@
-/* One valid, answered example of each operation of src/operations.def, as data: the fields of
+/* One valid, answered example of each operation of vkattn_operations.h, as data: the fields of
  * its struct, what each holds, what of it is wrong, and what the outputs hold after a run. Tests
  * that concern all operations iterate these. */
 #ifndef TESTS_OPERATIONS_EXAMPLE_H
@@ -64,9 +64,8 @@ struct example {
 
 enum {
     N_EXAMPLE = 0
-#define OPERATION(noun, type) +1
-#include "operations.def"
-#undef OPERATION
+#define VKA_OPERATION(noun, type) +1
+#include <vkattn/vkattn_operations.h>
 };
 extern const struct example examples[N_EXAMPLE];
 

@@ -1,4 +1,4 @@
-/* The examples of src/operations.def. Answers were computed in double from the formulas in the
+/* The examples of vkattn_operations.h. Answers were computed in double from the formulas in the
  * headers; those of gradients are differences of the forward. */
 #include "example.h"
 #include "attention_fields.h"
@@ -356,7 +356,7 @@ static const struct field clip_fields[] = {
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-#define OPERATION(noun, type)                                                         \
+#define VKA_OPERATION(noun, type)                                                     \
     static enum vka_status add_##noun(struct vka_plan *plan, const void *op)          \
     {                                                                                 \
         return vka_plan_add_##noun(plan, op);                                         \
@@ -364,13 +364,11 @@ static const struct field clip_fields[] = {
     _Static_assert(sizeof(noun##_fields) / sizeof *noun##_fields <= EXAMPLE_FIELDS && \
                        sizeof(struct noun##_example) <= EXAMPLE_BYTES,                \
                    "an instance holds it");
-#include "operations.def"
-#undef OPERATION
+#include <vkattn/vkattn_operations.h>
 
 const struct example examples[N_EXAMPLE] = {
-#define OPERATION(noun, type)                                             \
+#define VKA_OPERATION(noun, type)                                         \
     {"vka_plan_add_" #noun, add_##noun,    sizeof(struct noun##_example), \
      sizeof(struct type),   noun##_fields, sizeof(noun##_fields) / sizeof *noun##_fields},
-#include "operations.def"
-#undef OPERATION
+#include <vkattn/vkattn_operations.h>
 };

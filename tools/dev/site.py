@@ -24,6 +24,7 @@ HEADERS = {
     "vkattn_vulkan.h": "An application's own Vulkan device",
     "vkattn_io.h": "Files",
     "vkattn_mpi.h": "Several devices",
+    "vkattn_operations.h": "Operations, as a table",
     "vkattn.hpp": "C++",
 }
 PAGES = {
