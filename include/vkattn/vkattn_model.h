@@ -366,9 +366,13 @@ enum vka_rule {
  * the larger number of q's and the states', n_out. Head h of the larger number belongs to head
  * h / ratio of the smaller.
  *
- * The bits of a sequence are those that it has alone, and of one that comes in slices, each with the
- * state of the one before, those of all rows at once. Where nothing decays, a state is a sum of as many
- * float32 terms as there are tokens, and its rounding errors add up. */
+ * A sequence of 64 rows and more goes by chunks of 64, where the device has room for its states, the
+ * decay is not of each key feature and q has no more heads than v; others go token by token. A plan's
+ * whole_n_q stands for the rows of each. The bits of a sequence are those that it has alone, in ragged and
+ * padded batches too. Those of one that comes in slices, each with the state of the one before, are those
+ * of all rows at once where both go token by token, or both by chunks and slices begin at multiples of 64
+ * rows. Where nothing decays, a state is a sum of as many float32 terms as there are tokens, and its
+ * rounding errors add up. */
 struct vka_linear_attention_op {
     size_t struct_size;
     enum vka_rule rule;

@@ -64,6 +64,8 @@ struct conv_params {
 struct linear_params {
     U32 n_row, n, head_dim, value_dim; /* n_row: rows of packed tensors */
     U32 first, state_first, group, q_ratio, k_ratio, in_place;
+    U32 least, most; /* rows of the sequences that are taken, where those are read on the device */
+    U32 chunks;      /* of linear_weights: places for each sequence; 0: as many as its rows fill */
     U32 starts_offset, starts_step;
     STRUCT(strided_params) q, k, v, decay, beta, from, to, y, log, bias, skip;
     F32 scale, norm_epsilon, step_min, step_max; /* step_max: +inf where there is no bound */
@@ -93,6 +95,21 @@ struct linear_params {
 #define LINEAR_UNIT 32
 #define LINEAR_SIGMOID 64
 #define LINEAR_STEPS 128
+
+/* ---- linear_weights, linear_chunked: the same, LINEAR_CHUNK tokens at a time ----------------------
+ * With D(i, j) the sum of the decays of tokens j + 1 .. i of a chunk, D(i) that from its first on and S the
+ * state before it, L_ij = beta_i e^D(i, j) k_i . k_j for j < i, A_ij = e^D(i, j) q_i . k_j for j <= i and
+ * T = (I + L)^-1 diag(beta): u = T (v - e^D S^T k), y = scale (e^D(i) S^T q_i + sum of A_ij u_j), and the
+ * state becomes e^D(last) S + sum of e^D(last, j) k_j u_j^T. D is summed for each pair, so that no difference
+ * of sums loses a weak decay behind a strong one. linear_weights makes A, T, [j][i], and factors of each
+ * token, LINEAR_WEIGHTS fours in all, of all chunks at once: workgroup x is a chunk, y a state, z a
+ * sequence, of LINEAR_PAIRS lanes. linear_chunked goes from chunk to chunk with the state in shared memory:
+ * a workgroup takes LINEAR_LANES / 32 columns of four values. LINEAR_CHUNKS are the fours of a row of
+ * features, group is 1, the decay NONE or that of a HEAD. Parameters, constants and buffers are those of
+ * linear_recurrent, with 13 the weights. */
+#define LINEAR_CHUNK 64
+#define LINEAR_PAIRS 128
+#define LINEAR_WEIGHTS (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 2 * LINEAR_CHUNK)
 
 #define DECAY_NONE 0
 #define DECAY_HEAD 1 /* one of each state */

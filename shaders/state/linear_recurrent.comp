@@ -12,45 +12,11 @@
 #include "lib/activation.glsl"
 #include "lib/decay.glsl"
 #include "lib/start.glsl"
-
-layout(constant_id = LINEAR_LANES) const uint LANES = 64;
-layout(constant_id = LINEAR_SPLITS) const uint SPLITS = 8;
-layout(constant_id = LINEAR_CHUNKS) const uint CHUNKS = 4;
-layout(constant_id = LINEAR_TOKENS) const uint TOKENS = 8;
-layout(constant_id = LINEAR_Q_TYPE) const uint Q_TYPE = 0;
-layout(constant_id = LINEAR_K_TYPE) const uint K_TYPE = 0;
-layout(constant_id = LINEAR_V_TYPE) const uint V_TYPE = 0;
-layout(constant_id = LINEAR_DECAY_TYPE) const uint DECAY_TYPE = 0;
-layout(constant_id = LINEAR_BETA_TYPE) const uint BETA_TYPE = TYPE_NONE;
-layout(constant_id = LINEAR_Y_TYPE) const uint Y_TYPE = 0;
-layout(constant_id = LINEAR_DECAY) const uint DECAY = DECAY_NONE;
-layout(constant_id = LINEAR_ROWS) const uint ROWS = ROWS_DENSE;
-layout(constant_id = LINEAR_FLAGS) const uint FLAGS = 0;
-layout(constant_id = LINEAR_LOG_TYPE) const uint LOG_TYPE = TYPE_NONE;
-layout(constant_id = LINEAR_BIAS_TYPE) const uint BIAS_TYPE = TYPE_NONE;
-layout(constant_id = LINEAR_SKIP_TYPE) const uint SKIP_TYPE = TYPE_NONE;
-layout(local_size_x_id = LINEAR_LANES) in;
-layout(binding = 0) readonly buffer Q { uint q_words[]; };
-layout(binding = 1) readonly buffer K { uint k_words[]; };
-layout(binding = 2) readonly buffer V { uint v_words[]; };
-layout(binding = 3) readonly buffer Decay { uint decay_words[]; };
-layout(binding = 4) readonly buffer Beta { uint beta_words[]; };
-// The state may stay in its place: neither is readonly.
-ALIASED layout(binding = 5) buffer From { float from_values[]; };
-ALIASED layout(binding = 5) buffer From4 { vec4 from_chunks[]; };
-ALIASED layout(binding = 6) buffer To { float to_values[]; };
-ALIASED layout(binding = 6) buffer To4 { vec4 to_chunks[]; };
-layout(binding = 7) buffer Y { uint y_words[]; };
-layout(binding = 8) readonly buffer Starts { uint starts[]; };
-layout(binding = 9) readonly buffer Log { uint log_words[]; };
-layout(binding = 10) readonly buffer Bias { uint bias_words[]; };
-layout(binding = 11) readonly buffer Skip { uint skip_words[]; };
-layout(binding = 12) readonly buffer Params { linear_params p; };
+#include "state/linear.glsl"
 
 const uint COLUMNS = LANES / SPLITS;   // of a workgroup, four values each
 const uint ROW = CHUNKS * SPLITS;      // chunks of a staged row
 const uint MERGED = 8;                 // splits whose sums are added at a time
-const bool DELTA = BETA_TYPE != TYPE_NONE;
 shared vec4 k_stage[TOKENS * ROW], q_stage[TOKENS * ROW];
 shared vec4 decay_stage[TOKENS * ROW * (DECAY / DECAY_KEY) + 1]; // codes, see lib/decay.glsl
 shared vec4 v_stage[TOKENS * COLUMNS];
@@ -60,11 +26,7 @@ shared float partial_d[2 * SPLITS];
 shared vec2 partial_unit[2 * SPLITS * (FLAGS / LINEAR_UNIT % 2) + 1];
 
 uint split, column, first_value; // of this lane; value of its column
-uint batch, head;                // sequence and state
 vec4 state[4 * CHUNKS];          // [chunk][feature of it]
-float skip;                      // of the state
-
-bool has(uint flag) { return (FLAGS & flag) != 0u; }
 
 // ---- The state ---------------------------------------------------------------------------------
 
@@ -119,36 +81,6 @@ void store_state()
 
 // ---- Tokens ------------------------------------------------------------------------------------
 
-// Makes vec4 name(at, count): four features from `at` on, 0 from `count` on.
-#define CHUNK_OF(name, words, stride, TYPE)                                                        \
-    vec4 name(uint at, uint count)                                                                 \
-    {                                                                                              \
-        vec4 x = vec4(0.0);                                                                        \
-        [[unroll]] for (uint j = 0; j < 4; j++)                                                    \
-            if (j < count)                                                                         \
-                x[j] = LOAD(words, at + j * stride, TYPE);                                         \
-        return x;                                                                                  \
-    }
-CHUNK_OF(q_chunk, q_words, p.q.stride3, Q_TYPE)
-CHUNK_OF(k_chunk, k_words, p.k.stride3, K_TYPE)
-CHUNK_OF(v_chunk, v_words, p.v.stride3, V_TYPE)
-CHUNK_OF(decay_chunk, decay_words, p.decay.stride3, DECAY_TYPE)
-
-// The step of an x of this head, see linear_params.
-float step_of(float x, uint feature)
-{
-    if (BIAS_TYPE != TYPE_NONE)
-        x += LOAD(bias_words, place(p.bias, uvec4(head, feature, 0, 0)), BIAS_TYPE);
-    float s = softplus(x);
-    if (!has(LINEAR_STEPS) || is_nan(s))
-        return s;
-    // By bits, as in lib/relu.glsl: none of the three is negative.
-    uint least = floatBitsToUint(abs(p.step_min)), most = floatBitsToUint(p.step_max);
-    return uintBitsToFloat(min(max(floatBitsToUint(s), least), most));
-}
-
-float head_log() { return LOAD(log_words, place(p.log, uvec4(head, 0, 0, 0)), LOG_TYPE); }
-
 // Codes of four features of `count` that there are.
 vec4 decay_codes(vec4 g, uint feature, uint count)
 {
@@ -160,13 +92,7 @@ vec4 decay_codes(vec4 g, uint feature, uint count)
     return g;
 }
 
-uint features_from(uint first, uint end) { return end - min(first, end); }
-
-uint packed_batch() { return ROWS == ROWS_RAGGED ? 0 : batch; }
-
 // A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
-const float LARGE = 72057594037927936.0;    // 2^56
-const float SHRINK = 8.470329472543003e-22; // 2^-70
 const uint UNIT = FLAGS / LINEAR_UNIT % 2;  // 1: q and k are divided by their length
 const uint LARGE_FLAGS = 2 * TOKENS + 1;    // [token][k, q], and one for all
 shared uint large[2 * LARGE_FLAGS * UNIT + 1]; // of the tokens that are staged and of the next ones
@@ -220,26 +146,6 @@ void stage_keys(uint row, uint n, uint q_head)
     }
 }
 
-// Code of the decay of a head, beta and step of a row.
-vec4 gates_of(uvec4 at)
-{
-    vec4 gates = vec4(0.0);
-    if (DECAY == DECAY_HEAD) {
-        float g = LOAD(decay_words, place(p.decay, at), DECAY_TYPE);
-        if (LOG_TYPE != TYPE_NONE) {
-            gates.z = step_of(g, 0);
-            g = decay_of_step(head_log(), gates.z);
-        }
-        gates.x = decay_code(g);
-    }
-    if (DELTA) {
-        gates.y = LOAD(beta_words, place(p.beta, at), BETA_TYPE);
-        if (has(LINEAR_SIGMOID))
-            gates.y = sigmoid(gates.y);
-    }
-    return gates;
-}
-
 void stage_values(uint row, uint n)
 {
     uint v_first = place(p.v, uvec4(packed_batch(), head, row, 0));
@@ -248,13 +154,11 @@ void stage_values(uint row, uint n)
         v_stage[i] = v_chunk(v_first + t * p.v.stride2 + value * p.v.stride3,
                              features_from(value, p.value_dim));
     }
-    for (uint t = gl_LocalInvocationIndex; t < n; t += LANES)
-        gate_stage[t] = gates_of(uvec4(packed_batch(), head, row + t, 0));
-}
-
-float dot_added(vec4 a, vec4 b, float to)
-{
-    return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, to))));
+    for (uint t = gl_LocalInvocationIndex; t < n; t += LANES) {
+        vec4 gates = gates_of(row + t);
+        gates.x = DECAY == DECAY_HEAD ? decay_code(gates.x) : 0.0;
+        gate_stage[t] = gates;
+    }
 }
 
 // What a token needs of the state: r = S^T (f k), o = S^T (f q), d = k . q, unit = (k . k, q . q), with f
@@ -353,22 +257,6 @@ void update(uint t, vec4 u, float code)
         update_by(t, u, code, false);
 }
 
-void store_y(uint row, uint y_head, vec4 y)
-{
-    uint at = place(p.y, uvec4(packed_batch(), y_head, row, first_value));
-    [[unroll]] for (uint j = 0; j < 4; j += 2) {
-        if (first_value + j >= p.value_dim)
-            break;
-        if (has(LINEAR_Y_PAIRS)) {
-            y_words[at + j >> 1] = pair_word(vec2(one_nan(y[j]), one_nan(y[j + 1])), Y_TYPE);
-            continue;
-        }
-        STORE(y_words, at + j * p.y.stride3, Y_TYPE, one_nan(y[j]));
-        if (first_value + j + 1 < p.value_dim)
-            STORE(y_words, at + (j + 1) * p.y.stride3, Y_TYPE, one_nan(y[j + 1]));
-    }
-}
-
 // Divides what was made of k and q by their lengths; returns what u is multiplied by.
 float make_unit(uint t, inout products x)
 {
@@ -380,13 +268,6 @@ float make_unit(uint t, inout products x)
     x.o *= unit.y;
     x.d *= unit.y; // and u by that of k
     return unit.x;
-}
-
-// What is written for v, before a delta rule corrects it.
-vec4 stepped(vec4 v, float step)
-{
-    precise vec4 u = v * step;
-    return has(LINEAR_STEPS) ? u : v;
 }
 
 void take_token(uint t, uint half_of, uint row, uint y_head)
@@ -409,9 +290,7 @@ void take_token(uint t, uint half_of, uint row, uint y_head)
     if (split != 0)
         return;
     vec4 y = p.scale * fma(vec4(x.d), u, x.o);
-    if (SKIP_TYPE != TYPE_NONE)
-        y = fma(vec4(skip), v, y);
-    store_y(row, y_head, y);
+    store_y(row, y_head, first_value, with_skip(y, v));
 }
 
 // All tokens, for one of the outputs that read the state.
@@ -433,42 +312,27 @@ void take_tokens(uint row, uint count, uint y_head)
     }
 }
 
-// The sequence's tokens in this pass: *row is that of the first.
-uint find_tokens(out uint row)
-{
-    row = 0;
-    if (ROWS == ROWS_DENSE)
-        return p.n;
-    if (ROWS == ROWS_LENGTHS) {
-        uint n = uint(max(int(starts[p.starts_offset + batch * p.starts_step]), 0));
-        return min(n - min(n, p.first), p.n);
-    }
-    uint begin = start_within(starts[p.starts_offset + batch], p.n_row);
-    uint end = max(start_within(starts[p.starts_offset + batch + 1], p.n_row), begin);
-    row = begin + p.first;
-    return min(end - min(end, row), p.n);
-}
-
 void main()
 {
-    uint row;
+    uint row, count;
     split = gl_LocalInvocationIndex / COLUMNS;
     column = gl_LocalInvocationIndex % COLUMNS;
     first_value = 4 * (gl_WorkGroupID.x * COLUMNS + column);
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
-    if (SKIP_TYPE != TYPE_NONE)
-        skip = LOAD(skip_words, place(p.skip, uvec4(head, 0, 0, 0)), SKIP_TYPE);
+    load_skip();
+    if (!find_tokens(row, count))
+        return;
     large_first = 0;
     forget_large(0);
-    uint count = find_tokens(row), n = p.n, group = p.group; // no loop's condition reads a buffer
+    uint n = p.n, group = p.group; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
     for (uint i = 0; i < group; i++) {
         if (wanted)
             take_tokens(row, count, head * group + i);
         if (ROWS == ROWS_LENGTHS)
             for (uint behind = count + split; behind < n; behind += SPLITS)
-                store_y(behind, head * group + i, vec4(0.0));
+                store_y(behind, head * group + i, first_value, vec4(0.0));
     }
     if (has(LINEAR_STORES) && wanted)
         store_state();

@@ -5,12 +5,14 @@
 #include "params/model.h"
 #include "params/state.h"
 
-#define LANE_CHUNKS 2u  /* of four features by four values: with 4, Intel's GPUs spill */
-#define CPU_CHUNKS 1u   /* of a CPU driver, which has 16 registers and compiles long code slowly */
-#define MOST_LANES 128u /* every device starts so many */
-#define USUAL_LANES 64u /* one subgroup of AMD's, two of others */
-#define LEAST_LANES 8u  /* for a CPU driver's subgroup */
-#define MOST_TOKENS 8u  /* staged at once: more gain nothing */
+#define LANE_CHUNKS 2u   /* of four features by four values: with 4, Intel's GPUs spill */
+#define CPU_CHUNKS 1u    /* of a CPU driver, which has 16 registers and compiles long code slowly */
+#define MOST_LANES 128u  /* every device starts so many */
+#define USUAL_LANES 64u  /* one subgroup of AMD's, two of others */
+#define COLUMN_LANES 32u /* of linear_chunked, for four values */
+#define CHUNKED_MOST 128u /* fours of features: longer rows are staged for too few values */
+#define LEAST_LANES 8u    /* for a CPU driver's subgroup */
+#define MOST_TOKENS 8u    /* staged at once: more gain nothing */
 #define SHARED_AIM 16384u /* bytes, of which a GPU's processor holds several workgroups */
 
 /* Bytes of shared memory. */
@@ -54,4 +56,26 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
         c.lanes /= 2;
     *choice = c;
     return shared_bytes(&c, decay) <= caps->properties.max_shared_memory;
+}
+
+/* Bytes of shared memory of linear_chunked, and those of linear_weights. */
+static uint32_t chunked_bytes(uint32_t chunks, uint32_t columns)
+{
+    const uint32_t c = LINEAR_CHUNK, staged = 2 * c * 5;
+    const uint32_t weights = staged + c * (c / 4 + 1) + c + c;
+    const uint32_t states = staged + 4 * chunks * columns + 2 * c * columns + 2 * c;
+    return 16 * (weights > states ? weights : states);
+}
+
+bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
+                  struct recurrent_choice *choice)
+{
+    const uint32_t most = caps->properties.max_shared_memory, chunks = divide_up(head_dim, 4);
+    uint32_t columns = 4;
+    if (decay == DECAY_KEY || chunks > CHUNKED_MOST)
+        return false;
+    while (columns > 1 && (2 * columns >= value_dim || chunked_bytes(chunks, columns) > most))
+        columns /= 2;
+    *choice = (struct recurrent_choice){COLUMN_LANES * columns, 1, chunks, LINEAR_CHUNK};
+    return chunked_bytes(chunks, columns) <= most;
 }

@@ -4,7 +4,7 @@
 
 #include "kernel/tune.h"
 
-/* A workgroup of linear_recurrent, see linear_params. */
+/* A workgroup of linear_recurrent or linear_chunked, see linear_params. */
 struct recurrent_choice {
     uint32_t lanes, splits, chunks, tokens;
 };
@@ -13,5 +13,10 @@ struct recurrent_choice {
  * device. False where a token does not fit in shared memory. */
 bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                     struct recurrent_choice *choice);
+
+/* Tiles of linear_chunked, whose columns are lanes / 32. False where it does not take the decay, or state
+ * and rows do not fit in shared memory. */
+bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
+                  struct recurrent_choice *choice);
 
 #endif

@@ -320,6 +320,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
     TRY(plan_tables(plan, dtype));
     TRY(plan_conv_problem(plan, dtype, 512));
     TRY(plan_linear_attention_problem(plan, dtype, VKA_RULE_GATED_DELTA, false, 1));
+    TRY(plan_linear_attention_problem(plan, dtype, VKA_RULE_GATED_DELTA, false, 512));
     TRY(plan_train_attention(plan, dtype));
 fail:
     return status;

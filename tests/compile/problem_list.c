@@ -374,15 +374,16 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
 }
 
 /* Layers with a state. */
-enum state_op { STATE_CONV, STATE_DELTA, STATE_DELTA_KEY, STATE_GATED, STATE_OPS };
-static const char *const state_names[STATE_OPS] = {"causal conv", "gated delta",
-                                                   "gated delta by key", "gated"};
+enum state_op { STATE_CONV, STATE_DELTA_KEY, STATE_DELTA, STATE_GATED, STATE_OPS };
+static const char *const state_names[STATE_OPS] = {"causal conv", "gated delta by key",
+                                                   "gated delta", "gated"};
 
-static bool list_states(struct vka_device *device, enum vka_dtype dtype, uint32_t n,
-                        struct pipeline_list *list)
+/* From an operation on; many rows of some go by chunks. */
+static bool list_states(struct vka_device *device, enum vka_dtype dtype, enum state_op first,
+                        uint32_t n, struct pipeline_list *list)
 {
     bool ok = true;
-    for (int i = 0; i < STATE_OPS; i++) {
+    for (int i = (int)first; i < STATE_OPS; i++) {
         const enum vka_rule rule = i == STATE_GATED ? VKA_RULE_GATED : VKA_RULE_GATED_DELTA;
         struct vka_plan *plan = NULL;
         char name[64];
@@ -433,7 +434,8 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_quantised(device, dtype, VKA_Q8_0, 16, list);
         ok &= list_quantised(device, dtype, VKA_Q4_0, 512, list);
         ok &= list_model(device, dtype, 512, list);
-        ok &= list_states(device, dtype, 1, list);
+        ok &= list_states(device, dtype, STATE_CONV, 1, list);
+        ok &= list_states(device, dtype, STATE_DELTA, 512, list);
     }
     ok &= list_coop2(device, list);
     for (size_t w = 0; w < COUNTOF(weights); w++)

@@ -231,11 +231,14 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
 /* Whether a kernel is never a plan's choice by itself. */
 static bool serves(enum kernel kernel)
 {
-    return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge;
+    return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge ||
+           kernel == KERNEL_linear_weights;
 }
 
 static enum kernel leader(enum kernel kernel)
 {
+    if (kernel == KERNEL_linear_weights)
+        return KERNEL_linear_chunked;
     return serves(kernel) ? KERNEL_attention_tile : kernel;
 }
 

@@ -13,12 +13,20 @@ enum rows { DENSE, LENGTHS, RAGGED, N_ROWS };
 enum { Q, K, V, DECAY, BETA, PAST, LOG, BIAS, SKIP, PRESENT, STARTS, Y, N_OPERAND };
 
 /* Heads of q, k and the states; of decay NONE, 1 or all features. */
-static const struct linear_shape {
+struct linear_shape {
     uint32_t batch, n_head, n_kv_head, n_state, n, head_dim, value_dim;
-} shapes[] = {
+};
+
+static const struct linear_shape shapes[] = {
     {1, 1, 1, 1, 1, 1, 1},   {2, 2, 2, 2, 1, 128, 128}, {3, 2, 1, 2, 5, 17, 19},
     {2, 1, 1, 4, 37, 8, 5},  {2, 6, 1, 2, 20, 40, 24},  {1, 1, 1, 1, 70, 65, 130},
     {2, 2, 1, 4, 9, 257, 8},
+};
+
+/* For linear_chunked: q has no more heads than the states. */
+static const struct linear_shape long_shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1},      {2, 2, 1, 2, 100, 17, 19}, {2, 1, 1, 2, 65, 40, 36},
+    {1, 1, 1, 1, 200, 65, 130}, {3, 1, 1, 4, 131, 8, 5},   {1, 2, 1, 2, 128, 128, 64},
 };
 
 static const enum vka_dtype mixes[][4] = {
@@ -275,7 +283,7 @@ static void run_problem(struct check *c, const struct linear_shape *s, const enu
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
     struct linear_case t = {.op = {.struct_size = sizeof t.op, .rule = rule}};
     char text[CASE_TEXT];
-    const bool key_decay = rng_chance(&c->rng, 50);
+    const bool key_decay = c->kernel == KERNEL_linear_recurrent && rng_chance(&c->rng, 50);
     draw_front(c, &t, rule, key_decay);
     t.past = rng_chance(&c->rng, 70);
     t.op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
@@ -327,7 +335,9 @@ static struct linear_shape vary(const struct check *c, const struct linear_shape
     v.n = rng_chance(&rng, 20) ? 1 : (uint32_t)rng_range(&rng, 1, 2 * s->n + 1);
     v.n_kv_head = (uint32_t)rng_range(&rng, 1, 2);
     v.n_state = v.n_kv_head * (uint32_t)rng_range(&rng, 1, 3);
-    v.n_head = rng_chance(&rng, 50) ? v.n_state * (uint32_t)rng_range(&rng, 1, 3) : v.n_kv_head;
+    v.n_head = c->kernel == KERNEL_linear_recurrent && rng_chance(&rng, 50)
+                   ? v.n_state * (uint32_t)rng_range(&rng, 1, 3)
+                   : v.n_kv_head;
     v.head_dim -= (uint32_t)rng_range(&rng, 0, (s->head_dim - 1) % 4);
     v.value_dim -= (uint32_t)rng_range(&rng, 0, (s->value_dim - 1) % 4);
     return v;
@@ -349,12 +359,14 @@ static void run_case(struct check *c, const struct linear_shape *s, enum rows ro
 /* Where q.k nearly vanishes a row is a difference of large numbers: it has no relative accuracy. */
 void check_linear(struct check *c)
 {
+    const bool recurrent = c->kernel == KERNEL_linear_recurrent;
     c->of_mean = true;
-    for (size_t s = 0; s < COUNTOF(shapes); s++)
+    for (size_t s = 0; s < (recurrent ? COUNTOF(shapes) : COUNTOF(long_shapes)); s++)
         for (int rows = 0; rows < N_ROWS; rows++)
             for (int rule = 0; rule < VKA_RULE_COUNT; rule++)
                 if (check_case(c))
-                    run_case(c, &shapes[s], (enum rows)rows, (enum vka_rule)rule);
+                    run_case(c, recurrent ? &shapes[s] : &long_shapes[s], (enum rows)rows,
+                             (enum vka_rule)rule);
 }
 
 /* The states of Qwen's 48 heads: one token, whose time is that of the states, and 128. */

@@ -9,11 +9,18 @@
 #define SPAN 16u      /* tokens, of which the budget leaves a pass no fewer */
 #define PARAMETERS 12 /* slot */
 #define AXIS_TOKEN 2
+#define SPAN_CHUNKED LINEAR_CHUNK
+#define WEIGHTS 13 /* slot */
+#define WEIGHTS_MOST \
+    ((uint64_t)64 << 20) /* bytes, beyond which a pass takes fewer tokens or sequences */
 
 struct recurrent {
     struct linear *l;
+    enum kernel kernel; /* linear_recurrent or linear_chunked */
     struct recurrent_choice tile;
-    struct vka_tensor carry; /* the state between passes over spans of tokens */
+    uint32_t least, most;      /* rows of the sequences that it takes */
+    struct vka_tensor weights; /* see LINEAR_WEIGHTS */
+    struct vka_tensor carry;   /* the state between passes over spans of tokens */
 };
 
 /* Query heads that read each state. */
@@ -23,9 +30,44 @@ static uint32_t group_of(const struct linear *l)
     return n_head > l->n_state ? n_head / l->n_state : 1;
 }
 
+static bool is_chunked(const struct recurrent *r)
+{
+    return r->kernel == KERNEL_linear_chunked;
+}
+
 static uint32_t columns_of(const struct recurrent *r)
 {
-    return r->tile.lanes / r->tile.splits;
+    return r->tile.lanes / (is_chunked(r) ? 32 : r->tile.splits);
+}
+
+/* Loops of an invocation over so many tokens. */
+static double loops_of(const struct recurrent *r, double tokens)
+{
+    const struct recurrent_choice *t = &r->tile;
+    const double staging = t->tokens * t->chunks * t->splits / t->lanes + 2.0;
+    if (is_chunked(r))
+        return (tokens / LINEAR_CHUNK + 1) * (4 * staging + 3.0 * t->chunks + 4 * LINEAR_CHUNK);
+    return tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2);
+}
+
+/* Chunks that a slice has weights of. *own: those for each sequence; 0: for all rows together. */
+static uint64_t slots_of(const struct recurrent *r, const uint32_t size[4], uint32_t *own)
+{
+    const struct linear *l = r->l;
+    const uint64_t together = (uint64_t)l->n / LINEAR_CHUNK + size[0] + 1;
+    *own = divide_up(size[AXIS_TOKEN], LINEAR_CHUNK);
+    const uint64_t apart = (uint64_t)*own * size[0];
+    if (!l->rows.q_start || apart <= together)
+        return apart;
+    *own = 0;
+    return together;
+}
+
+static bool weights_fit(const struct recurrent *r, const uint32_t size[4])
+{
+    uint32_t own;
+    return !is_chunked(r) ||
+           slots_of(r, size, &own) * size[1] * LINEAR_WEIGHTS * 16 <= WEIGHTS_MOST;
 }
 
 static struct work work_of(const struct recurrent *r, const uint32_t size[4])
@@ -36,12 +78,10 @@ static struct work work_of(const struct recurrent *r, const uint32_t size[4])
     const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
     const double features = 4.0 * t->chunks * t->splits, wide = 4.0 * columns_of(r);
     const double values = divide_up(l->value_dim, 4 * columns_of(r)) * wide;
-    const double staging = t->tokens * t->chunks * t->splits / t->lanes + 2.0;
     return (struct work){
         (rows * group + 2.0 * size[0]) * size[1] * features * values * WORK_MOVE,
         (tokens * group + 2) * features * wide * WORK_MOVE,
-        group * (tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2)) +
-            tokens / t->splits,
+        group * loops_of(r, tokens) + tokens / t->splits,
     };
 }
 
@@ -108,7 +148,7 @@ static void set_key(const struct recurrent *r, struct pass *pass)
 {
     const struct linear *l = r->l;
     uint32_t *spec = pass->key.spec;
-    pass->key.kernel = KERNEL_linear_recurrent;
+    pass->key.kernel = r->kernel;
     pass->key.n_spec = LINEAR_SPECS;
     spec[LINEAR_LANES] = r->tile.lanes;
     spec[LINEAR_SPLITS] = r->tile.splits;
@@ -142,6 +182,8 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
         .group = group_of(l),
         .q_ratio = n_head < l->n_state ? l->n_state / n_head : 1,
         .k_ratio = l->n_state / l->k.shape.size[1],
+        .least = r->least,
+        .most = r->most,
         .scale = l->scale,
         .norm_epsilon = l->front.norm_epsilon,
         .step_min = l->front.step_min,
@@ -152,7 +194,8 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     const struct vka_tensor decay = tokens_of(l, &l->decay, slice);
     const struct vka_tensor beta = tokens_of(l, &l->beta, slice);
     pass->name = "linear attention";
-    pass->reason = "token by token, the state in registers";
+    pass->reason = is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
+                                 : "token by token, the state in registers";
     set_key(r, pass);
     bind(plan, pass, 0, &q, &q, false, &p->q);
     bind(plan, pass, 1, &k, &q, false, &p->k);
@@ -183,17 +226,45 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 {
     struct linear_params p;
     fill_pass(plan, job, slice, pass, &p);
-    plan_bind(plan, pass, PARAMETERS, &((const struct recurrent *)job)->l->q, false, NULL);
+    const struct recurrent *r = job;
+    plan_bind(plan, pass, PARAMETERS, &r->l->q, false, NULL);
+    if (is_chunked(r))
+        plan_bind(plan, pass, WEIGHTS, &r->l->q, false, NULL);
+}
+
+/* Adds a pass of linear_weights, from that of linear_chunked. */
+static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent *r,
+                                   const struct slice *slice, const struct pass *states)
+{
+    struct pass pass = *states;
+    pass.name = "linear attention, within chunks";
+    pass.key.kernel = KERNEL_linear_weights;
+    pass.key.spec[LINEAR_LANES] = LINEAR_PAIRS;
+    pass.key.spec[LINEAR_V_TYPE] = pass.key.spec[LINEAR_Y_TYPE] = VKA_F32;
+    pass.key.spec[LINEAR_SKIP_TYPE] = TYPE_NONE;
+    pass.key.spec[LINEAR_FLAGS] &= LINEAR_UNIT | LINEAR_SIGMOID | LINEAR_STEPS;
+    for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
+        plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
+    plan_bind(plan, &pass, WEIGHTS, &r->weights, true, NULL);
+    pass.groups[0] = divide_up(slice->size[AXIS_TOKEN], LINEAR_CHUNK);
+    return plan_add_pass(plan, &pass);
 }
 
 static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
+    const struct recurrent *r = job;
     struct pass pass = {0};
     struct linear_params p;
     struct vka_tensor parameters;
-    fill_pass(plan, job, slice, &pass, &p);
+    fill_pass(plan, r, slice, &pass, &p);
+    if (is_chunked(r))
+        slots_of(r, slice->size, &p.chunks);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, PARAMETERS, &parameters, false, NULL);
+    if (is_chunked(r)) {
+        ENSURE(add_weights(plan, r, slice, &pass));
+        plan_bind(plan, &pass, WEIGHTS, &r->weights, false, NULL);
+    }
     return plan_add_pass(plan, &pass);
 }
 
@@ -201,15 +272,17 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
  * first that is long enough. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
-    static const uint32_t none[CUT_AXES] = {1, 1, 1, 1};
     const struct recurrent *r = cut->job;
     struct pass pass = {0};
     make_pass(plan, r, slice, &pass);
-    const bool dense = !r->l->rows.q_start, long_span = slice->size[AXIS_TOKEN] > 1;
+    const bool dense = !r->l->rows.q_start,
+               long_span = slice->size[AXIS_TOKEN] > cut->least[AXIS_TOKEN];
+    if (!weights_fit(r, slice->size))
+        return long_span ? AXIS_TOKEN : cut_first_axis(slice, cut->least);
     if (!plan_pass_has_room(plan, &pass)) {
         if (slice->size[0] == 1 && dense && long_span && slice->size[1] <= plan->caps.max_groups[1])
             return AXIS_TOKEN;
-        return cut_first_axis(slice, none);
+        return cut_first_axis(slice, cut->least);
     }
     if (pass.work.loops > budget_max_loops(&plan->caps) && long_span)
         return AXIS_TOKEN;
@@ -236,27 +309,78 @@ static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
     return VKA_OK;
 }
 
-enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
+/* Takes memory for the weights of any slice that fits. */
+static enum vka_status make_weights(struct vka_plan *plan, const uint32_t size[4],
+                                    struct recurrent *r)
 {
-    struct recurrent r = {.l = linear};
+    uint32_t own;
+    const uint64_t whole = slots_of(r, size, &own) * size[1] * LINEAR_WEIGHTS * 16;
+    const uint64_t bytes = whole < WEIGHTS_MOST ? whole : WEIGHTS_MOST;
+    const uint32_t shape[4] = {1, 1, 1, (uint32_t)(bytes / 4)};
+    return plan_scratch(plan, VKA_F32, shape, &r->weights);
+}
+
+/* Adds the passes of one kernel. */
+static enum vka_status add_family(struct vka_plan *plan, struct recurrent *r)
+{
+    const struct linear *linear = r->l;
     const uint32_t size[4] = {linear->rows.n_sequence, linear->n_state, linear->n, 1};
-    if (!tune_recurrent(&plan->caps, linear->head_dim, linear->value_dim, linear->decay_kind,
-                        &r.tile))
-        return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "%s: head_dim is %u, whose keys do not fit in shared memory", caller,
-                         linear->head_dim);
     const struct cut cut = {
-        .job = &r,
-        .multiple = {1, 1, SPAN, 1},
-        .least = {1, 1, 1, 1},
-        .kernel = KERNEL_linear_recurrent,
-        .whole = work_of(&r, size),
+        .job = r,
+        .multiple = {1, 1, is_chunked(r) ? SPAN_CHUNKED : SPAN, 1},
+        .least = {1, 1, is_chunked(r) ? SPAN_CHUNKED : 1, 1},
+        .kernel = r->kernel,
+        .whole = work_of(r, size),
         .probe = plan_probe_moves,
         .make = make_pass,
         .judge = judge,
         .add = add_slice,
     };
-    ENSURE(plan_settle_kernel(plan, KERNEL_linear_recurrent));
-    ENSURE(make_carry(plan, &cut, size, &r));
+    if (is_chunked(r))
+        ENSURE(make_weights(plan, size, r));
+    ENSURE(make_carry(plan, &cut, size, r));
     return plan_cut(plan, &cut, size);
+}
+
+/* Whether some sequences may go by chunks, and from how many rows on. Where the other kernel is refused,
+ * all do. */
+static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *chunked, bool *taken)
+{
+    const struct linear *l = chunked->l;
+    const struct caps *caps = &plan->caps;
+    const bool alone = kernel_missing(KERNEL_linear_recurrent, caps);
+    const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
+    chunked->least = alone ? 0 : LINEAR_CHUNK;
+    *taken = n >= chunked->least && group_of(l) == 1 &&
+             tune_chunked(caps, l->head_dim, l->value_dim, l->decay_kind, &chunked->tile);
+    if (!*taken)
+        return VKA_OK;
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_chunked));
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_weights));
+    *taken = !kernel_missing(KERNEL_linear_chunked, caps) &&
+             !kernel_missing(KERNEL_linear_weights, caps);
+    return VKA_OK;
+}
+
+enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
+{
+    struct recurrent r = {.l = linear, .kernel = KERNEL_linear_recurrent, .most = UINT32_MAX};
+    struct recurrent chunked = {.l = linear, .kernel = KERNEL_linear_chunked, .most = UINT32_MAX};
+    bool taken;
+    ENSURE(choose_chunked(plan, &chunked, &taken));
+    const bool all = plan->whole_n_q || state_rows_kind(&linear->rows) == ROWS_DENSE;
+    if (taken && all)
+        chunked.least = 0;
+    if (taken && chunked.least == 0)
+        return add_family(plan, &chunked);
+    if (taken)
+        r.most = chunked.least - 1;
+    if (!tune_recurrent(&plan->caps, linear->head_dim, linear->value_dim, linear->decay_kind,
+                        &r.tile))
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "%s: head_dim is %u, whose keys do not fit in shared memory", caller,
+                         linear->head_dim);
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_recurrent));
+    ENSURE(add_family(plan, &r));
+    return taken ? add_family(plan, &chunked) : VKA_OK;
 }

@@ -1,4 +1,4 @@
-/* Linear attention token by token: passes of linear_recurrent. */
+/* Linear attention: passes of linear_recurrent, or of linear_weights and linear_chunked. */
 #ifndef VKA_OP_STATE_RECURRENT_H
 #define VKA_OP_STATE_RECURRENT_H
 
@@ -16,7 +16,8 @@ struct linear {
     float scale;
 };
 
-/* UNSUPPORTED where no tile fits the device. */
+/* Sequences of LINEAR_CHUNK rows and more go by chunks, where these fit, shorter ones token by token; a
+ * plan's whole_n_q stands for the rows of all. UNSUPPORTED where no tile fits the device. */
 enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear);
 
 #endif

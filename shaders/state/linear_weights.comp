@@ -1,0 +1,244 @@
+// What the tokens of a chunk of linear attention do to one another, without the state: for linear_chunked.
+// For GPUs. See linear_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params/params.h"
+#include "params/model.h"
+#include "params/state.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+#include "lib/math.glsl"
+#include "lib/activation.glsl"
+#include "lib/decay.glsl"
+#include "lib/start.glsl"
+#include "state/linear.glsl"
+#include "state/chunk.glsl"
+
+layout(binding = 13) writeonly buffer Weights { vec4 weights[]; };
+
+// A lane has, of a product of rows of keys or queries with those of keys, four i and C / 8 j.
+const uint OWN = C / 8;
+shared vec4 rows[2 * C * PITCH];   // [k, side][token][four features]
+shared vec4 matrix[C * (QUADS + 1)]; // [j][four i], of decays, then of L, then of its inverse
+shared vec4 gate_stage[C];         // decay of a head, beta, step
+shared vec2 units[2 * C];          // [k, q][token]: 1 / length, and what the row is shrunk by
+
+uint lane, quad, first_own;
+
+vec4 row_of(uint side, uint at, uint count)
+{
+    return side == OF_K ? k_chunk(at, count) : q_chunk(at, count);
+}
+
+uint first_of(uint side, uint row)
+{
+    return side == OF_K ? place(p.k, uvec4(packed_batch(), head / p.k_ratio, row, 0))
+                        : place(p.q, uvec4(packed_batch(), head / p.q_ratio, row, 0));
+}
+
+// ---- In front -----------------------------------------------------------------------------------
+
+vec2 unit_of(uint side, uint row)
+{
+    if (!has(LINEAR_UNIT))
+        return vec2(1.0);
+    uint first = first_of(side, row), step = side == OF_K ? p.k.stride3 : p.q.stride3;
+    float shrink = 1.0, sum = 0.0;
+    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+        vec4 x = abs(row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)));
+        if (max(max(x.x, x.y), max(x.z, x.w)) > LARGE)
+            shrink = SHRINK;
+    }
+    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+        vec4 x = row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)) * shrink;
+        sum = dot_added(x, x, sum);
+    }
+    return vec2(1.0 / sqrt(sum + p.norm_epsilon * shrink * shrink), shrink);
+}
+
+// Tokens from n on change nothing.
+void make_gates(uint row, uint n)
+{
+    if (lane < C)
+        gate_stage[lane] = lane < n ? gates_of(row + lane) : vec4(0.0);
+    [[dont_unroll]] for (uint i = lane; i < 2 * C; i += LANES)
+        units[i] = i % C < n ? unit_of(i / C, row + i % C) : vec2(1.0);
+}
+
+// matrix[j][i] = e^ the decays of tokens j + 1 .. i; each is summed for itself, so that no difference of
+// sums loses a weak decay behind a strong one.
+void make_factors()
+{
+    if (lane >= C)
+        return;
+    float sum = 0.0;
+    [[dont_unroll]] for (uint q = 0; q < QUADS; q++) {
+        vec4 f = vec4(0.0);
+        [[unroll]] for (uint c = 0; c < 4; c++) {
+            uint i = 4 * q + c;
+            sum += i > lane ? gate_stage[i].x : 0.0;
+            f[c] = i < lane ? 0.0 : DECAY == DECAY_NONE ? 1.0 : decay_factor(decay_code(sum));
+        }
+        matrix[lane * (QUADS + 1) + q] = f;
+    }
+}
+
+// ---- Products -----------------------------------------------------------------------------------
+
+void stage_rows(uint side, uint row, uint n, uint first_chunk)
+{
+    [[dont_unroll]] for (uint i = lane; i < 2 * C * TILE; i += LANES) {
+        uint which = i / (C * TILE) == 0 ? OF_K : side, t = i / TILE % C;
+        uint feature = 4 * (first_chunk + i % TILE);
+        uint count = t < n ? features_from(feature, p.head_dim) : 0;
+        uint step = which == OF_K ? p.k.stride3 : p.q.stride3;
+        rows[(i / TILE) * PITCH + i % TILE] =
+            row_of(which, first_of(which, row + t) + feature * step, count) * units[which * C + t].y;
+    }
+}
+
+// The dot products of the lane's four rows of a side with its OWN rows of keys.
+void multiply(uint side, uint row, uint n, out vec4 d[OWN])
+{
+    [[unroll]] for (uint j = 0; j < OWN; j++)
+        d[j] = vec4(0.0);
+    [[dont_unroll]] for (uint first = 0; first < CHUNKS; first += TILE) {
+        barrier(); // the tile before has been read
+        stage_rows(side, row, n, first);
+        barrier();
+        [[dont_unroll]] for (uint c = 0; c < TILE; c++) {
+            uint at = (C + 4 * quad) * PITCH + c;
+            vec4 a = rows[at], b = rows[at + PITCH];
+            vec4 e = rows[at + 2 * PITCH], f = rows[at + 3 * PITCH];
+            [[unroll]] for (uint j = 0; j < OWN; j++) {
+                vec4 k = rows[(first_own + j) * PITCH + c];
+                d[j].x = dot_added(k, a, d[j].x);
+                d[j].y = dot_added(k, b, d[j].y);
+                d[j].z = dot_added(k, e, d[j].z);
+                d[j].w = dot_added(k, f, d[j].w);
+            }
+        }
+    }
+}
+
+vec4 units_of(uint side)
+{
+    uint at = side * C + 4 * quad;
+    return vec4(units[at].x, units[at + 1].x, units[at + 2].x, units[at + 3].x);
+}
+
+// d, with decays and lengths; 0 above the diagonal, as factors are there, whatever d is.
+vec4 weighed(vec4 d, uint j, vec4 of_side)
+{
+    vec4 f = matrix[j * (QUADS + 1) + quad];
+    uvec4 i = 4 * quad + uvec4(0, 1, 2, 3);
+    return mix(d * f * (of_side * units[j].x), vec4(0.0), lessThan(i, uvec4(j)));
+}
+
+void write_queries(uint row, uint n, uint base)
+{
+    vec4 d[OWN];
+    multiply(OF_Q, row, n, d);
+    [[unroll]] for (uint j = 0; j < OWN; j++)
+        weights[base + WEIGHTS_A + (first_own + j) * QUADS + quad] =
+            weighed(d[j], first_own + j, units_of(OF_Q));
+}
+
+// L_ij, for j < i.
+void make_keys(uint row, uint n)
+{
+    vec4 d[OWN];
+    multiply(OF_K, row, n, d);
+    vec4 beta = vec4(gate_stage[4 * quad].y, gate_stage[4 * quad + 1].y, gate_stage[4 * quad + 2].y,
+                     gate_stage[4 * quad + 3].y);
+    uvec4 i = 4 * quad + uvec4(0, 1, 2, 3);
+    [[unroll]] for (uint own = 0; own < OWN; own++) {
+        uint j = first_own + own;
+        vec4 l = weighed(d[own], j, units_of(OF_K)) * beta;
+        matrix[j * (QUADS + 1) + quad] = mix(l, vec4(0.0), lessThanEqual(i, uvec4(j)));
+    }
+}
+
+// ---- The inverse: T = (I + L)^-1, four rows at a time, in L's place; a lane has column j --------------
+
+// Four rows of T in a column, made of L and of the rows above.
+vec4 rows_of_inverse(uint q, uint j)
+{
+    vec4 x = vec4(equal(4 * q + uvec4(0, 1, 2, 3), uvec4(j)));
+    [[dont_unroll]] for (uint s = j / 4; s < q; s++) {
+        vec4 t = matrix[j * (QUADS + 1) + s];
+        [[unroll]] for (uint i = 0; i < 4; i++) // what stands above the diagonal is 0 times it, or NaN
+            if (4 * s + i >= j)
+                x = fma(-matrix[(4 * s + i) * (QUADS + 1) + q], vec4(t[i]), x);
+    }
+    vec3 l = matrix[4 * q * (QUADS + 1) + q].yzw;
+    x.yzw = 4 * q >= j ? fma(-l, vec3(x.x), x.yzw) : x.yzw;
+    vec2 m = matrix[(4 * q + 1) * (QUADS + 1) + q].zw;
+    x.zw = 4 * q + 1 >= j ? fma(-m, vec2(x.y), x.zw) : x.zw;
+    float o = matrix[(4 * q + 2) * (QUADS + 1) + q].w;
+    x.w = 4 * q + 2 >= j ? fma(-o, x.z, x.w) : x.w;
+    return x;
+}
+
+void invert()
+{
+    [[dont_unroll]] for (uint q = 0; q < QUADS; q++) {
+        vec4 x = vec4(0.0);
+        if (lane < C && lane < 4 * q + 4)
+            x = rows_of_inverse(q, lane);
+        barrier();
+        if (lane < C)
+            matrix[lane * (QUADS + 1) + q] = x;
+        barrier();
+    }
+}
+
+// ---- A chunk ------------------------------------------------------------------------------------
+
+// For the state: what a row's read of it is multiplied by, of a key and a query; what is written by a key;
+// the step; and what rows are shrunk by.
+void write_gates(uint base)
+{
+    if (lane >= C)
+        return;
+    float sum = 0.0, whole = 0.0;
+    [[dont_unroll]] for (uint i = 0; i < C; i++) {
+        sum += i <= lane ? gate_stage[i].x : 0.0;
+        whole += gate_stage[i].x;
+    }
+    float f = DECAY == DECAY_NONE ? 1.0 : decay_factor(decay_code(sum));
+    float last = matrix[lane * (QUADS + 1) + QUADS - 1].w;
+    weights[base + WEIGHTS_GATES + 2 * lane] =
+        vec4(f * units[lane].x, f * units[C + lane].x, last * units[lane].x, gate_stage[lane].z);
+    weights[base + WEIGHTS_GATES + 2 * lane + 1] =
+        vec4(units[lane].y, units[C + lane].y, decay_code(whole), 0.0);
+}
+
+void main()
+{
+    uint row, count;
+    lane = gl_LocalInvocationIndex;
+    quad = lane % QUADS;
+    first_own = lane / QUADS * OWN;
+    head = p.state_first + gl_WorkGroupID.y;
+    batch = gl_WorkGroupID.z;
+    uint first = C * gl_WorkGroupID.x;
+    if (!find_tokens(row, count) || first >= count)
+        return;
+    uint base = weights_at(row, gl_WorkGroupID.x), n = min(count - first, C);
+    make_gates(row + first, n);
+    barrier();
+    make_factors();
+    barrier();
+    write_gates(base);
+    write_queries(row + first, n, base);
+    if (!DELTA)
+        return;
+    make_keys(row + first, n);
+    barrier();
+    invert();
+    [[dont_unroll]] for (uint i = lane; i < C * QUADS; i += LANES)
+        weights[base + WEIGHTS_T + i] =
+            matrix[i / QUADS * (QUADS + 1) + i % QUADS] * gate_stage[i / QUADS].y;
+}
