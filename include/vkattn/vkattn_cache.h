@@ -36,7 +36,10 @@
  * attention are, and change it in place; their lengths are its n_append. One that holds both is a layer
  * of two operations. A state begins as zeros, and stays as it is where a sequence appends nothing, for
  * want of room too, and in a step that leaves its layer out. It cannot go back: with one in a cache
- * vka_cache_truncate takes 0, which makes it zeros, and the length that the sequence has.
+ * vka_cache_truncate takes 0, which makes it zeros, and the length that the sequence has. Where a state is
+ * no longer finite, vka_plan_wait for the run and for later ones returns VKA_INVALID and names sequence and
+ * layer, until the sequence is changed; a run that appends to it then tells it again, unless it was
+ * truncated to 0.
  *
  * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
  * that all sequences share; a table on the device lists the pages of each sequence, for all layers. */

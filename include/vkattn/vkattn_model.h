@@ -336,17 +336,18 @@ struct vka_causal_conv_op {
      * those that the step keeps: see vkattn_cache.h. NULL: none. */
     struct vka_cache *cache;
     uint32_t cache_layer;
-    /* I32 [batch], read on the device: each sequence has only its first rows, clamped to 0 .. n; rows
-     * of output from there on are 0. NULL: n. */
+    /* I32 [batch], or [1] for all, read on the device: each sequence has only its first rows, clamped to
+     * 0 .. n; rows of output from there on are 0. NULL: n. */
     struct vka_tensor *lengths;
     /* I32 [n_sequence + 1], read on the device, in place of lengths: batch is 1, and its rows are those
      * of packed sequences, s from q_start[s] to q_start[s + 1] - 1, as vka_attention_op says. past and
-     * present have n_sequence in place of batch. */
+     * present have n_sequence in place of batch. With a cache lengths may be given too: each sequence
+     * keeps so many of its rows, and those behind are 0 in output. */
     struct vka_tensor *q_start;
     struct vka_tensor *output; /* as input */
 };
 
-/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20, q_start with a cache. */
+/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 
@@ -409,8 +410,7 @@ struct vka_linear_attention_op {
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more;
- * q_start with a cache. */
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 

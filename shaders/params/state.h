@@ -24,6 +24,7 @@ struct conv_params {
     U32 past_offset, past_batch, past_row, past_col;
     U32 y_offset, y_batch, y_row, y_col;
     U32 starts_offset, starts_step;
+    U32 n_cached, sequence_first, layer;
 };
 #define CONV_X_TYPE 0
 #define CONV_W_TYPE 1
@@ -32,7 +33,7 @@ struct conv_params {
 #define CONV_Y_TYPE 4
 #define CONV_WIDTH 5    /* 1 to CONV_MOST */
 #define CONV_FUNCTION 6 /* enum vka_activation */
-#define CONV_ROWS 7     /* ROWS_DENSE, ROWS_LENGTHS or ROWS_RAGGED */
+#define CONV_ROWS 7     /* ROWS_DENSE, ROWS_LENGTHS, ROWS_RAGGED or ROWS_KEPT */
 #define CONV_X_PAIRS 8  /* two channels of x are a whole word of 16-bit elements; of y */
 #define CONV_Y_PAIRS 9
 #define CONV_KEEP 10 /* writes the last rows */
@@ -44,6 +45,9 @@ struct conv_params {
 #define ROWS_DENSE 0   /* all n */
 #define ROWS_LENGTHS 1 /* the first ones, as many as its length */
 #define ROWS_RAGGED 2  /* those from its start to the next one's */
+#define ROWS_KEPT 3    /* the first ones of these, as many as its length */
+/* With a cache of n_cached sequences, starts are its words, see note.glsl, and starts_offset is where
+ * the rows stand that sequence sequence_first keeps, the first of the pass. n_cached 0: no cache. */
 
 /* ---- linear_recurrent: a state that each token decays, corrects and reads -------------------------
  * For each token, with f = e^decay (1 without), u = beta (v - S^T k f) of the delta rules and else v:
@@ -67,6 +71,7 @@ struct linear_params {
     U32 least, most; /* rows of the sequences that are taken, where those are read on the device */
     U32 chunks;      /* of linear_weights: places for each sequence; 0: as many as its rows fill */
     U32 starts_offset, starts_step;
+    U32 n_cached, sequence_first, layer;
     STRUCT(strided_params) q, k, v, decay, beta, from, to, y, log, bias, skip;
     F32 scale, norm_epsilon, step_min, step_max; /* step_max: +inf where there is no bound */
 };

@@ -3,7 +3,7 @@
 // to the state, starts below 0 as 0.
 // Once a run had no room, later runs append nothing until the host changes the sequence, so that the
 // first such ticket of a plan is enough. See cache_params; behind the state that it names stand the rows
-// that this run keeps, u32 [batch].
+// that this run keeps, u32 [batch], and the ticket of the run.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -45,6 +45,10 @@ void main()
     state[at + p.batch] = old;
     state[at + 2 * p.batch] = fits ? 0 : 1;
     state[at + 4 * p.batch + 1] = fits ? n : 0;
+    if (b == 0) {
+        state[at + 5 * p.batch + 1] = running[0];
+        state[at + 5 * p.batch + 2] = running[1];
+    }
     if (fits || running[0] == 0 || full[2 * b] != 0)
         return;
     full[2 * b] = running[0];

@@ -28,37 +28,48 @@ layout(binding = 1) readonly buffer W { uint w_words[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 // What is kept may lie in place of the past: neither is readonly.
 ALIASED layout(binding = 3) buffer Past { uint past_words[]; };
-layout(binding = 4) readonly buffer Starts { uint starts[]; };
+layout(binding = 4) buffer Starts { uint starts[]; };
 ALIASED layout(binding = 5) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { conv_params p; };
+#include "state/note.glsl"
 
-// Rows of a sequence: element 0 of its row 0 of x and y, and how many it has.
+const bool PACKED = ROWS == ROWS_RAGGED || ROWS == ROWS_KEPT;
+
+// Rows of a sequence: element 0 of its row 0 of x and y, how many count, and how many there are.
 struct sequence {
-    uint index, x, y, n;
+    uint index, x, y, n, had;
 };
 
-uint start_of(uint i) { return start_within(starts[p.starts_offset + i], p.n); }
+uint start_of(uint i)
+{
+    uint first = ROWS == ROWS_KEPT ? cached_start() : p.starts_offset;
+    return start_within(starts[first + i], p.n);
+}
+
+uint length_of(uint i, uint had)
+{
+    return min(uint(max(int(starts[p.starts_offset + i * p.starts_step]), 0)), had);
+}
 
 // A pass over some rows of dense sequences counts rows from their first, as lengths do.
 sequence sequence_at(uint i)
 {
-    if (ROWS == ROWS_RAGGED) {
-        uint begin = start_of(i);
+    if (PACKED) {
+        uint begin = start_of(i), had = max(start_of(i + 1), begin) - begin;
         return sequence(i, p.x_offset + begin * p.x_row, p.y_offset + begin * p.y_row,
-                        max(start_of(i + 1), begin) - begin);
+                        ROWS == ROWS_KEPT ? length_of(i, had) : had, had);
     }
-    uint n = p.first + p.n;
-    if (ROWS == ROWS_LENGTHS)
-        n = min(uint(max(int(starts[p.starts_offset + i * p.starts_step]), 0)), n);
+    uint had = p.first + p.n;
     return sequence(i, p.x_offset + i * p.x_batch + (p.lead - p.first) * p.x_row,
-                    p.y_offset + i * p.y_batch - p.first * p.y_row, n);
+                    p.y_offset + i * p.y_batch - p.first * p.y_row,
+                    ROWS == ROWS_LENGTHS ? length_of(i, had) : had, had);
 }
 
 // The last sequence whose first tile is not after this one, and the tile's number in it.
 uint sequence_of(uint tile, out uint in_sequence)
 {
     uint rows = CONV_RUN * p.dilation;
-    if (ROWS != ROWS_RAGGED) {
+    if (!PACKED) {
         uint tiles = (p.n - 1) / rows + 1;
         in_sequence = tile % tiles;
         return tile / tiles;
@@ -149,7 +160,7 @@ void clear(sequence s, uint first, uint channel, bool two)
 {
     for (uint i = 0; i < CONV_RUN; i++) {
         uint row = first + i * p.dilation;
-        if (row >= s.n && row < p.first + p.n)
+        if (row >= s.n && row < s.had)
             store_rows(s, row, channel, two, vec2(0.0));
     }
 }
@@ -163,26 +174,30 @@ void run_unit(uint unit)
     bool two = channel + 1 < p.channels;
     if (first < s.n)
         convolve(s, first, channel, two);
-    if (ROWS == ROWS_LENGTHS)
+    if (ROWS == ROWS_LENGTHS || ROWS == ROWS_KEPT)
         clear(s, first, channel, two);
 }
 
 // Ascending, so that what is read in place has not been written yet.
 void keep(uint channel, sequence s)
 {
+    bool broken = false;
     for (uint i = 0; i < p.keep; i++) {
         int row = int(s.n + i) - int(p.keep);
         float x = row < 0 ? load_past(s, uint(row + int(p.keep)), channel)
                           : LOAD(x_words, s.x + uint(row) * p.x_row + channel * p.x_col, X_TYPE);
         uint at = p.y_offset + s.index * p.y_batch + i * p.y_row + channel * p.y_col;
         STORE(y_words, at, Y_TYPE, one_nan(x));
+        broken = broken || is_broken(x);
     }
+    if (broken && s.n != 0)
+        note_broken(s.index);
 }
 
 void main()
 {
     uint rows = CONV_RUN * p.dilation, pairs = p.channels / 2 + p.channels % 2;
-    uint tiles = ROWS == ROWS_RAGGED ? p.n / rows + p.batch : ((p.n - 1) / rows + 1) * p.batch;
+    uint tiles = PACKED ? p.n / rows + p.batch : ((p.n - 1) / rows + 1) * p.batch;
     uint n = KEEP ? p.channels * p.batch : tiles * p.dilation * pairs;
     for (uint turn = 0; turn < UNIT_RUN; turn++) {
         uint unit = unit_at(turn);

@@ -29,11 +29,12 @@ ALIASED layout(binding = 5) buffer From4 { vec4 from_chunks[]; };
 ALIASED layout(binding = 6) buffer To { float to_values[]; };
 ALIASED layout(binding = 6) buffer To4 { vec4 to_chunks[]; };
 layout(binding = 7) buffer Y { uint y_words[]; };
-layout(binding = 8) readonly buffer Starts { uint starts[]; };
+layout(binding = 8) buffer Starts { uint starts[]; };
 layout(binding = 9) readonly buffer Log { uint log_words[]; };
 layout(binding = 10) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 11) readonly buffer Skip { uint skip_words[]; };
 layout(binding = 12) readonly buffer Params { linear_params p; };
+#include "state/note.glsl"
 
 const bool DELTA = BETA_TYPE != TYPE_NONE;
 uint batch, head; // sequence and state
@@ -42,7 +43,7 @@ bool has(uint flag) { return (FLAGS & flag) != 0u; }
 
 uint features_from(uint first, uint end) { return end - min(first, end); }
 
-uint packed_batch() { return ROWS == ROWS_RAGGED ? 0 : batch; }
+uint packed_batch() { return ROWS == ROWS_RAGGED || ROWS == ROWS_KEPT ? 0 : batch; }
 
 // Makes vec4 name(at, count): four features from `at` on, 0 from `count` on.
 #define CHUNK_OF(name, words, stride, TYPE)                                                        \
@@ -138,22 +139,27 @@ void store_y(uint row, uint y_head, uint first_value, vec4 y)
     }
 }
 
-// The sequence's tokens in this pass: row is that of the first. False where they are another kernel's.
-bool find_tokens(out uint row, out uint count)
+// The sequence's tokens in this pass: row is that of the first, `had` counts those that are cleared where
+// they are none too. False where they are another kernel's.
+bool find_tokens(out uint row, out uint count, out uint had)
 {
     uint total;
     row = 0;
-    count = p.n;
+    count = had = p.n;
     if (ROWS == ROWS_DENSE)
         return true;
     if (ROWS == ROWS_LENGTHS) {
         total = uint(max(int(starts[p.starts_offset + batch * p.starts_step]), 0));
         count = min(total - min(total, p.first), p.n);
     } else {
-        uint begin = start_within(starts[p.starts_offset + batch], p.n_row);
-        uint end = max(start_within(starts[p.starts_offset + batch + 1], p.n_row), begin);
-        total = end - begin;
+        uint first = (ROWS == ROWS_KEPT ? cached_start() : p.starts_offset) + batch;
+        uint begin = start_within(starts[first], p.n_row);
+        uint end = max(start_within(starts[first + 1], p.n_row), begin);
         row = begin + p.first;
+        had = min(end - min(end, row), p.n);
+        if (ROWS == ROWS_KEPT)
+            end = min(end, begin + starts[p.starts_offset + batch]);
+        total = end - begin;
         count = min(end - min(end, row), p.n);
     }
     return total >= p.least && total <= p.most;

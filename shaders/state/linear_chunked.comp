@@ -57,6 +57,9 @@ void store_row(uint feature, vec4 x)
     uint at = place(p.to, uvec4(batch, head, feature, first_value()));
     if (is_outside(feature))
         return;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        if (is_broken(x[j]))
+            note_broken(batch);
     if (has(LINEAR_WIDE)) {
         to_chunks[at >> 2] = x;
         return;
@@ -227,7 +230,7 @@ void take_chunk(uint row, uint n, uint base)
 
 void main()
 {
-    uint row, count;
+    uint row, count, had;
     lane = gl_LocalInvocationIndex;
     column = lane % COLUMNS;
     quad = lane / COLUMNS % QUADS;
@@ -235,17 +238,16 @@ void main()
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
     load_skip();
-    if (!find_tokens(row, count))
+    if (!find_tokens(row, count, had))
         return;
-    uint n = p.n; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
     [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * CHUNKS && wanted; i += 32)
         state[i * COLUMNS + column] = load_row(i);
     [[dont_unroll]] for (uint first = 0; first < count; first += C)
         take_chunk(row + first, min(count - first, C), weights_at(row, first / C));
-    if (ROWS == ROWS_LENGTHS)
-        [[dont_unroll]] for (uint behind = count + lane / COLUMNS; behind < n; behind += 32)
-            store_y(behind, head, first_value(), vec4(0.0));
+    if (ROWS == ROWS_LENGTHS || ROWS == ROWS_KEPT)
+        [[dont_unroll]] for (uint behind = count + lane / COLUMNS; behind < had; behind += 32)
+            store_y(row + behind, head, first_value(), vec4(0.0));
     barrier(); // lanes have other rows here than where they change them
     [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * CHUNKS && wanted; i += 32)
         if (has(LINEAR_STORES))

@@ -65,10 +65,13 @@ void load_state()
 void store_state()
 {
     uint first = state_index(p.to);
+    bool broken = false;
     [[unroll]] for (uint i = 0; i < 4 * CHUNKS; i++) {
         if (is_outside(i))
             continue;
         uint at = first + feature_step(i) * p.to.stride2;
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            broken = broken || is_broken(state[i][j]);
         if (has(LINEAR_WIDE)) {
             to_chunks[at >> 2] = state[i];
             continue;
@@ -77,6 +80,8 @@ void store_state()
             if (first_value + j < p.value_dim)
                 to_values[at + j * p.to.stride3] = state[i][j];
     }
+    if (broken)
+        note_broken(batch);
 }
 
 // ---- Tokens ------------------------------------------------------------------------------------
@@ -314,25 +319,25 @@ void take_tokens(uint row, uint count, uint y_head)
 
 void main()
 {
-    uint row, count;
+    uint row, count, had;
     split = gl_LocalInvocationIndex / COLUMNS;
     column = gl_LocalInvocationIndex % COLUMNS;
     first_value = 4 * (gl_WorkGroupID.x * COLUMNS + column);
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
     load_skip();
-    if (!find_tokens(row, count))
+    if (!find_tokens(row, count, had))
         return;
     large_first = 0;
     forget_large(0);
-    uint n = p.n, group = p.group; // no loop's condition reads a buffer
+    uint group = p.group; // no loop's condition reads a buffer
     bool wanted = count > 0 || p.in_place == 0;
     for (uint i = 0; i < group; i++) {
         if (wanted)
             take_tokens(row, count, head * group + i);
-        if (ROWS == ROWS_LENGTHS)
-            for (uint behind = count + split; behind < n; behind += SPLITS)
-                store_y(behind, head * group + i, first_value, vec4(0.0));
+        if (ROWS == ROWS_LENGTHS || ROWS == ROWS_KEPT)
+            for (uint behind = count + split; behind < had; behind += SPLITS)
+                store_y(row + behind, head * group + i, first_value, vec4(0.0));
     }
     if (has(LINEAR_STORES) && wanted)
         store_state();

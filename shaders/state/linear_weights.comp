@@ -217,14 +217,14 @@ void write_gates(uint base)
 
 void main()
 {
-    uint row, count;
+    uint row, count, had;
     lane = gl_LocalInvocationIndex;
     quad = lane % QUADS;
     first_own = lane / QUADS * OWN;
     head = p.state_first + gl_WorkGroupID.y;
     batch = gl_WorkGroupID.z;
     uint first = C * gl_WorkGroupID.x;
-    if (!find_tokens(row, count) || first >= count)
+    if (!find_tokens(row, count, had) || first >= count)
         return;
     uint base = weights_at(row, gl_WorkGroupID.x), n = min(count - first, C);
     make_gates(row + first, n);

@@ -176,9 +176,8 @@ static void cached(void **state)
     CONV(VKA_INVALID, "the state of cache_layer 1", CONV_CACHED, op.weight = T(VKA_F32, 3, 3));
     CONV(VKA_INVALID, "10 rows exceed", CONV_CACHED, op.input = T(VKA_F32, 2, 10, 3),
          op.output = T(VKA_F32, 2, 10, 3));
-    CONV(VKA_UNSUPPORTED, "q_start is given with a cache", CONV_CACHED,
-         op.input = T(VKA_F32, 1, 5, 3), op.output = T(VKA_F32, 1, 5, 3),
-         op.q_start = T(VKA_I32, 3));
+    CONV(VKA_INVALID, "the state of cache_layer 1", CONV_CACHED, op.input = T(VKA_F32, 1, 5, 3),
+         op.output = T(VKA_F32, 1, 5, 3), op.q_start = T(VKA_I32, 4));
     LINEAR(VKA_INVALID, "past_state or present_state is given, but", CACHED);
     LINEAR(VKA_INVALID, "cache_layer is 9", LINEAR_CACHED, op.cache_layer = 9);
     LINEAR(VKA_INVALID, "cache_layer is 0, which holds no state", LINEAR_CACHED,

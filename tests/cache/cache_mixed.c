@@ -44,7 +44,10 @@ static struct mixed_layer draw_layer(struct rng *rng)
     const uint32_t kind = rng_range(rng, 1, 3);
     if (kind & 1) {
         l.n_state = l.n_kv_head * rng_range(rng, 1, 3);
-        l.n_head = rng_chance(rng, 50) ? l.n_state * rng_range(rng, 1, 3) : 1;
+        l.n_head = l.n_state * rng_range(rng, 1, 3);
+        if (rng_chance(rng, 50))
+            for (l.n_head = rng_range(rng, 1, l.n_state); l.n_state % l.n_head != 0;)
+                l.n_head--;
         l.rule = (enum vka_rule)rng_range(rng, 0, VKA_RULE_COUNT - 1);
         l.key_decay = rng_chance(rng, 50);
         l.shared_beta = rng_chance(rng, 30);

@@ -135,8 +135,7 @@ static bool open_step(struct mixed_plan *p, struct mixed_step *step, const struc
 {
     const struct mixed_sizes *s = &m->sizes;
     const uint32_t most = s->capacity < 40 ? s->capacity : 40, n_start = s->batch + 1;
-    step->rows =
-        (enum mixed_rows)rng_range(rng, MIXED_DENSE, s->has_state ? MIXED_PADDED : MIXED_RAGGED);
+    step->rows = (enum mixed_rows)rng_range(rng, MIXED_DENSE, MIXED_RAGGED);
     step->n = rng_chance(rng, 40) ? 1 : rng_range(rng, 1, most);
     bool ok = true;
     if (step->rows == MIXED_RAGGED) {
@@ -144,7 +143,7 @@ static bool open_step(struct mixed_plan *p, struct mixed_step *step, const struc
         ok = vka_tensor_create(m->device, VKA_I32, 1, &n_start, &step->q_start) == VKA_OK;
     }
     if (step->rows == MIXED_PADDED || (step->rows == MIXED_RAGGED && rng_chance(rng, 50))) {
-        const uint32_t count = !s->has_state && rng_chance(rng, 15) ? 1 : s->batch;
+        const uint32_t count = rng_chance(rng, 15) ? 1 : s->batch;
         step->one = count == 1;
         ok &= vka_tensor_create(m->device, VKA_I32, 1, &count, &step->n_append) == VKA_OK;
     }

@@ -1,5 +1,6 @@
 /* Layers of a cache that hold a state, beside keys and values of other sizes: the bits of operations
  * with states of the caller, sequences that wait and that have no room, copies, what is forgotten. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -293,6 +294,50 @@ static void test_forks(void **state)
     free_inputs(&in);
 }
 
+/* A state that is no longer finite is told with its sequence and layer, of runs that append to it, until the
+ * sequence is empty; the other sequences go on. */
+static void test_broken(void **state)
+{
+    (void)state;
+    static const float largest[] = {3e38f, 3e38f, 3e38f, 3e38f};
+    static const char words[] = "sequence 1: the state of layer 1 of the cache is no longer finite";
+    struct inputs in = make_inputs();
+    for (int which = 0; which < 2; which++) {
+        struct vka_tensor *input = which ? in.x : in.k;
+        const float other[] = {NAN, 1, 1, 1};
+        struct vka_cache *cache = open_cache(0);
+        struct way w = open_way(&in, cache);
+        uint64_t ticket[2];
+        check(vka_tensor_write(w.counts, (const int32_t[]){1, 1}, 4 * BATCH));
+        check(vka_plan_submit(w.plan, &ticket[0]));
+        check(vka_plan_wait(w.plan, ticket[0], PATIENCE));
+        float before[MOST], broken[MOST];
+        const size_t bytes = vka_tensor_size(input);
+        check(vka_tensor_read(input, before, bytes));
+        memcpy(broken, before, bytes);
+        memcpy(broken + bytes / 8, which ? other : largest, 4 * sizeof *broken); /* of sequence 1 */
+        check(vka_tensor_write(input, broken, bytes));
+        for (int i = 0; i < 2; i++) { /* with keys of such length the state grows beyond float32 */
+            check(vka_plan_submit(w.plan, &ticket[1]));
+            (void)vka_plan_wait(w.plan, ticket[1], PATIENCE);
+        }
+        expect_invalid(vka_plan_wait(w.plan, ticket[1], PATIENCE), words);
+        check(vka_plan_wait(w.plan, ticket[0], PATIENCE));
+        check(vka_tensor_write(input, before, bytes));
+        check(vka_cache_truncate(cache, 1, 3)); /* the length: it waits, and is not told of */
+        check(vka_tensor_write(w.counts, (const int32_t[]){1, 0}, 4 * BATCH));
+        check(vka_plan_run(w.plan, PATIENCE));
+        check(vka_tensor_write(w.counts, (const int32_t[]){0, 1}, 4 * BATCH));
+        expect_invalid(vka_plan_run(w.plan, PATIENCE), words);
+        check(vka_cache_truncate(cache, 1, 0));
+        check(vka_plan_run(w.plan, PATIENCE));
+        expect_lengths(cache, 4, 1);
+        close_way(&w, true);
+        vka_cache_destroy(&cache);
+    }
+    free_inputs(&in);
+}
+
 /* One count of all sequences is not those of each, though they begin at one place. */
 static void test_counts(void **state)
 {
@@ -308,10 +353,10 @@ static void test_counts(void **state)
     check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = in.q, .k = in.k, .v = values,
                                                 .output = in.attended, .cache = cache,
                                                 .n_append = first)));
-    expect_invalid(vka_plan_add_causal_conv(
-                       plan, VKA_INFO(vka_causal_conv_op, .input = in.x, .weight = in.weight,
-                                      .cache = cache, .cache_layer = 1, .lengths = counts,
-                                      .output = output)),
+    expect_invalid(vka_plan_add_causal_conv(plan, VKA_INFO(vka_causal_conv_op, .input = in.x,
+                                                           .weight = in.weight, .cache = cache,
+                                                           .cache_layer = 1, .lengths = counts,
+                                                           .output = output)),
                    "n_append is not that of the operation that began the step");
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&first);
@@ -403,11 +448,9 @@ TEST_PROGRAM(cache_state)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_forks),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_failed_forks),
-        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_counts),       cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_failed_forks), cmocka_unit_test(test_loss),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vka_device_destroy(&device);

@@ -72,7 +72,7 @@ static uint32_t *host_words(const struct vka_tensor *tensor)
 static enum vka_status create_words(struct vka_cache *cache)
 {
     const struct vka_cache_info *i = &cache->info;
-    const uint32_t n_state = 5 * i->batch + 1;
+    const uint32_t n_state = 8 * i->batch + 3;
     const uint64_t n_entry = (uint64_t)i->batch * cache->table_row, all = n_state + n_entry;
     if (all > UINT32_MAX)
         return log_error(&cache->device->log, VKA_UNSUPPORTED,

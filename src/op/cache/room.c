@@ -27,10 +27,17 @@ static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
     return (uint32_t *)memory_mapped(&kept->full->range) + 2 * (size_t)sequence;
 }
 
+/* Ticket and layer of the first run that left a state of a sequence which is not finite; 0: none. */
+static uint32_t *broken_words(const struct vka_cache *cache, uint32_t sequence)
+{
+    return cache_length_words(cache) + 5 * (size_t)cache->info.batch + 3 + 3 * (size_t)sequence;
+}
+
 void cache_change(struct vka_cache *cache, uint32_t sequence)
 {
     cache->changed[sequence] = ++cache->n_change;
     cache_length_words(cache)[2 * cache->info.batch + sequence] = 0; /* no run is in flight */
+    memset(broken_words(cache, sequence), 0, 3 * sizeof(uint32_t));
 }
 
 static void begin_run(struct attached *self)
@@ -45,7 +52,7 @@ static void begin_run(struct attached *self)
     kept->n_change = cache->n_change;
 }
 
-/* INVALID if a sequence had no room in the run of the ticket. */
+/* INVALID if a sequence had no room in the run of the ticket, or a state that is not finite. */
 static enum vka_status check_room(struct attached *self, uint64_t ticket, bool last)
 {
     const struct kept_cache *kept = (const struct kept_cache *)self;
@@ -58,6 +65,13 @@ static enum vka_status check_room(struct attached *self, uint64_t ticket, bool l
                 &cache->device->log, VKA_INVALID,
                 "the cache is full: sequence %u holds %u of %u positions and has no room", b,
                 cache_length_words(cache)[b], cache->info.capacity);
+        const uint32_t *broken = broken_words(cache, b);
+        first = ticket_of_words(broken);
+        if (first && first <= ticket)
+            return log_error(&cache->device->log, VKA_INVALID,
+                             "sequence %u: the state of layer %u of the cache is no longer finite: "
+                             "truncate the sequence to 0",
+                             b, broken[2]);
     }
     return VKA_OK;
 }

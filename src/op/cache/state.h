@@ -41,7 +41,7 @@ struct vka_cache {
     struct cached_layer *layers; /* [n_layer] */
     bool has_state;              /* a layer has one */
     struct vka_tensor words;     /* I32, `state` and behind it `table`; host-visible */
-    struct vka_tensor state;     /* I32 [5 * batch + 1], see cache_params and cache_kept */
+    struct vka_tensor state;     /* I32 [8 * batch + 3], see cache_params, note.glsl */
     struct vka_tensor table;     /* I32 [batch][table_row] page numbers; paged only */
     uint32_t *uses;              /* [n_page], paged only: table entries that name the page */
     uint32_t n_free;             /* pages without uses */

@@ -87,6 +87,9 @@ static void bind_past(const struct vka_plan *plan, const struct conv *c, const s
     p->past_row = (uint32_t)past.shape.stride[2];
     p->past_col = (uint32_t)past.shape.stride[3];
     plan_bind(plan, pass, 3, &past, false, &p->past_offset);
+    p->n_cached = c->rows.cache ? c->rows.n_sequence : 0;
+    p->sequence_first = slice->first[0];
+    p->layer = c->rows.layer;
     state_bind_rows(plan, pass, 4, &c->rows, other, slice->first[0], n_sequence, &p->starts_offset,
                     &p->starts_step);
 }
@@ -151,7 +154,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 /* The first row that is kept where each sequence has all n: others may keep any. */
 static uint32_t first_kept(const struct conv *c, uint32_t n)
 {
-    return c->rows.q_start || c->rows.lengths || n < c->keep ? 0 : n - c->keep;
+    const bool all = state_rows_kind(&c->rows) == ROWS_DENSE;
+    return !all || n < c->keep ? 0 : n - c->keep;
 }
 
 static struct work work_of_keep(const struct conv *c, const uint32_t size[4])
@@ -210,6 +214,12 @@ static enum vka_status check_kept(struct vka_plan *plan, const struct vka_causal
     return axes_check_in_place(device, caller, "present", op->present, others, 6, 1);
 }
 
+static struct cache_use use_of(const struct vka_causal_conv_op *op)
+{
+    return (struct cache_use){op->cache,   op->cache_layer, op->input->shape.size[1],
+                              op->lengths, op->q_start,     HELD_CONV};
+}
+
 static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv_op *op,
                              struct state_rows *rows)
 {
@@ -230,7 +240,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     }
     ENSURE_ARG((unsigned)op->activation < VKA_ACTIVATION_COUNT, "%s: activation is %d", caller,
                (int)op->activation);
-    ENSURE(state_check_rows(plan, caller, op->lengths, op->q_start, x->size[0], rows));
+    const struct cache_use use = use_of(op);
+    ENSURE(state_check_rows(plan, caller, op->lengths, op->q_start, &use, x->size[0], rows));
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     ENSURE(axes_check_like(device, caller, "output", op->output, op->input));
     const uint32_t dilation = op->dilation ? op->dilation : 1;
@@ -245,12 +256,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
         return log_error(log, VKA_UNSUPPORTED, "%s: dilation is %u, but at most %u are had", caller,
                          op->dilation, MOST_DILATION);
     return VKA_OK;
-}
-
-static struct cache_use use_of(const struct vka_causal_conv_op *op)
-{
-    return (struct cache_use){op->cache,   op->cache_layer, op->input->shape.size[1],
-                              op->lengths, op->q_start,     HELD_CONV};
 }
 
 static enum vka_status check_cache(struct vka_plan *plan, const struct vka_causal_conv_op *op,
@@ -312,14 +317,11 @@ static enum vka_status add_conv(struct vka_plan *plan, const void *given)
     struct vka_causal_conv_op own = *(const struct vka_causal_conv_op *)given;
     const struct vka_causal_conv_op *op = &own;
     struct state_rows rows;
-    struct vka_tensor kept;
     ENSURE(check(plan, op, &rows));
     if (op->cache) {
         const struct cache_use use = use_of(op);
         ENSURE(check_cache(plan, op, rows.n_sequence));
         own.past = own.present = (struct vka_tensor *)state_cached(&use);
-        kept = cache_kept(op->cache);
-        rows.lengths = &kept;
         ENSURE(plan_begin_step(plan, &use));
     }
     struct conv c = {

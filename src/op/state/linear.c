@@ -92,6 +92,12 @@ static enum vka_status check_states(struct vka_plan *plan, const struct vka_line
                                COUNTOF(others), 1);
 }
 
+static struct cache_use use_of(const struct vka_linear_attention_op *op)
+{
+    return (struct cache_use){op->cache,   op->cache_layer, op->q->shape.size[2],
+                              op->lengths, op->q_start,     HELD_LINEAR};
+}
+
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_attention_op *op,
                              struct state_rows *rows, struct front *front)
 {
@@ -105,7 +111,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g, not a finite number", caller,
                (double)op->scale);
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
-    ENSURE(state_check_rows(plan, caller, op->lengths, op->q_start, q[0], rows));
+    const struct cache_use use = use_of(op);
+    ENSURE(state_check_rows(plan, caller, op->lengths, op->q_start, &use, q[0], rows));
     ENSURE(check_states(plan, op, rows->n_sequence));
     const uint32_t shape[4] = {q[0], q[1] > v[1] ? q[1] : v[1], q[2], v[3]};
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
@@ -115,12 +122,6 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
         op->beta,    op->lengths,   op->past_state, op->present_state,
         op->q_start, op->decay_log, op->decay_bias, op->skip};
     return check_no_overlap(device, caller, "output", op->output, others, COUNTOF(others));
-}
-
-static struct cache_use use_of(const struct vka_linear_attention_op *op)
-{
-    return (struct cache_use){op->cache,   op->cache_layer, op->q->shape.size[2],
-                              op->lengths, op->q_start,     HELD_LINEAR};
 }
 
 static enum vka_status check_cache(struct vka_plan *plan, const struct vka_linear_attention_op *op,
@@ -154,14 +155,11 @@ static enum vka_status add_linear_attention(struct vka_plan *plan, const void *g
     const struct vka_linear_attention_op *op = &own;
     struct state_rows rows;
     struct front front;
-    struct vka_tensor kept;
     ENSURE(check(plan, op, &rows, &front));
     if (op->cache) {
         const struct cache_use use = use_of(op);
         ENSURE(check_cache(plan, op, rows.n_sequence));
         own.past_state = own.present_state = (struct vka_tensor *)state_cached(&use);
-        kept = cache_kept(op->cache);
-        rows.lengths = &kept;
         ENSURE(plan_begin_step(plan, &use));
     }
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
