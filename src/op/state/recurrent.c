@@ -20,7 +20,7 @@ struct recurrent {
     struct recurrent_choice tile;
     uint32_t least, most;      /* rows of the sequences that it takes */
     struct vka_tensor weights; /* see LINEAR_WEIGHTS */
-    struct vka_tensor carry;   /* the state between passes over spans of tokens */
+    struct vka_tensor *carry;  /* the state between passes over spans of tokens */
 };
 
 /* Query heads that read each state. */
@@ -130,8 +130,8 @@ static uint32_t bind_states(const struct vka_plan *plan, const struct recurrent 
 {
     const struct linear *l = r->l;
     const uint32_t end = slice->first[AXIS_TOKEN] + slice->size[AXIS_TOKEN];
-    struct vka_tensor from = slice->first[AXIS_TOKEN] ? r->carry : l->past;
-    struct vka_tensor to = end < l->n ? r->carry : l->present;
+    struct vka_tensor from = slice->first[AXIS_TOKEN] ? *r->carry : l->past;
+    struct vka_tensor to = end < l->n ? *r->carry : l->present;
     if (from.storage)
         from = tensor_slice_along(&from, 0, slice->first[0], slice->size[0]);
     if (to.storage)
@@ -253,9 +253,19 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
     return plan_add_pass(plan, &pass);
 }
 
+static enum vka_status take_carry(struct vka_plan *plan, const struct recurrent *r)
+{
+    const uint32_t shape[4] = {r->l->rows.n_sequence, r->l->n_state, r->l->head_dim,
+                               r->l->value_dim};
+    return plan_scratch(plan, VKA_F32, shape, r->carry);
+}
+
 static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct slice *slice)
 {
     const struct recurrent *r = job;
+    /* A rate that was measured meanwhile may have cut tokens that make_carry saw uncut. */
+    if (slice->size[AXIS_TOKEN] < r->l->n && !r->carry->storage)
+        ENSURE(take_carry(plan, r));
     struct pass pass = {0};
     struct linear_params p;
     struct vka_tensor parameters;
@@ -295,18 +305,16 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
 
 /* Takes memory for the state between passes where tokens are cut and the caller has none. */
 static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
-                                  const uint32_t size[4], struct recurrent *r)
+                                  const uint32_t size[4], const struct recurrent *r)
 {
     struct slice whole = {{0}, {size[0], size[1], size[2], size[3]}};
-    const uint32_t shape[4] = {r->l->rows.n_sequence, r->l->n_state, r->l->head_dim,
-                               r->l->value_dim};
-    r->carry = r->l->present;
-    while (!r->carry.storage) {
+    *r->carry = r->l->present;
+    while (!r->carry->storage) {
         const int axis = judge(plan, cut, &whole);
         if (axis == CUT_FITS)
             return VKA_OK;
         if (axis == AXIS_TOKEN)
-            return plan_scratch(plan, VKA_F32, shape, &r->carry);
+            return take_carry(plan, r);
         whole.size[axis] = divide_up(whole.size[axis], 2);
     }
     return VKA_OK;
@@ -367,8 +375,10 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
 
 enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
 {
-    struct recurrent r = {.l = linear, .kernel = KERNEL_linear_recurrent, .most = UINT32_MAX};
-    struct recurrent chunked = {.l = linear, .kernel = KERNEL_linear_chunked, .most = UINT32_MAX};
+    struct vka_tensor carry[2] = {{0}};
+    struct recurrent r = {linear, KERNEL_linear_recurrent, .most = UINT32_MAX, .carry = &carry[0]};
+    struct recurrent chunked = {linear, KERNEL_linear_chunked, .most = UINT32_MAX,
+                                .carry = &carry[1]};
     bool taken;
     ENSURE(choose_chunked(plan, &chunked, &taken));
     const bool all = plan->whole_n_q || state_rows_kind(&linear->rows) == ROWS_DENSE;
