@@ -40,7 +40,7 @@ struct mixed {
     struct vka_cache *cache;
     uint32_t length[MIXED_BATCH];
     bool refused[MIXED_BATCH]; /* had no room, and was not changed since */
-    /* Of each layer, [batch][mixed_count()]: keys and values, or matrices and rows of a convolution. */
+    /* Each layer's, [batch][mixed_count()]: keys and values, or matrices and rows of a convolution. */
     double *contents[MIXED_LAYERS][2];
 };
 
