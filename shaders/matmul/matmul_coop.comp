@@ -373,17 +373,18 @@ uvec2 tile_of_group()
     return uvec2(i / rows, band * COOP_BAND + i % rows);
 }
 
-// Adds k from k0 on.
+// Adds k from k0 on, a multiple of PART.
 void add_part(uvec2 own, uint k0)
 {
+    uint chunk = PADDED(k0 / 8);
     [[unroll]] for (uint k = 0; k < PART; k += K) {
         coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
         [[unroll]] for (uint i = 0; i < MATS_M; i++)
-            coopMatLoad(a[i], tiles, (own.x + i * M) * PITCH + PADDED((k0 + k) / 8), PITCH,
+            coopMatLoad(a[i], tiles, (own.x + i * M) * PITCH + chunk + k / 8, PITCH,
                         gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-            coopMatLoad(b, tiles, B_FIRST + (own.y + j * N) * PITCH + PADDED((k0 + k) / 8), PITCH,
+            coopMatLoad(b, tiles, B_FIRST + (own.y + j * N) * PITCH + chunk + k / 8, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
             [[unroll]] for (uint i = 0; i < MATS_M; i++)
                 acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
