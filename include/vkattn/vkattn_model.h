@@ -84,23 +84,23 @@ struct vka_norm_op {
  * a tensor of rank 4. */
 VKA_API enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op);
 
-/* ---- Parts of attention ---------------------------------------------------------------------- */
+/* ---- Slices of attention --------------------------------------------------------------------- */
 
-/* The most parts of vka_merge_op. */
-#define VKA_MERGE_PARTS 1024
+/* The most slices of vka_merge_op. */
+#define VKA_MERGE_SLICES 1024
 
-/* Merges attention over parts of the keys, such as a prefix that sequences share and what each has of
+/* Merges attention over slices of the keys, such as a prefix that sequences share and what each has of
  * its own, or the keys of several devices, into attention over all of them:
- * output = sum of part_i e^(l_i) / sum of e^(l_i), where l_i are the log_sum_exp of the parts, see
- * vka_attention_options. A part whose l_i is -inf contributes nothing, even if it holds NaN; where all
- * are -inf the output is 0. A NaN among the l_i gives NaN. A sink belongs to one part alone, whose
- * rows have to see a key. Masks, positions and key lengths of a part count its own keys, so
- * query_offset is that of all keys less the number of keys before the part. */
+ * output = sum of slice_i e^(l_i) / sum of e^(l_i), where l_i are the log_sum_exp of the slices, see
+ * vka_attention_options. A slice whose l_i is -inf contributes nothing, even if it holds NaN; where all
+ * are -inf the output is 0. A NaN among the l_i gives NaN. A sink belongs to one slice alone, whose
+ * rows have to see a key. Masks, positions and key lengths of a slice count its own keys, so
+ * query_offset is that of all keys less the number of keys before the slice. */
 struct vka_merge_op {
     size_t struct_size;
-    uint32_t n_part;                        /* 1 to VKA_MERGE_PARTS */
-    struct vka_tensor *const *parts;        /* [n_part], each as output; read by this call */
-    struct vka_tensor *const *log_sum_exps; /* [n_part], each F32 [...] */
+    uint32_t n_slice;                       /* 1 to VKA_MERGE_SLICES */
+    struct vka_tensor *const *slices;       /* [n_slice], each as output; read by this call */
+    struct vka_tensor *const *log_sum_exps; /* [n_slice], each F32 [...] */
     struct vka_tensor *output;              /* [...][value_dim], of rank 2 to 4 */
     struct vka_tensor *log_sum_exp;         /* F32 [...], of all keys; NULL: none */
 };

@@ -223,25 +223,25 @@ class ModelOperations(Child):
 
     def merge(
         self,
-        parts: Sequence[Tensor],
+        slices: Sequence[Tensor],
         log_sum_exps: Sequence[Tensor],
         output: Tensor,
         *,
         log_sum_exp: Tensor | None = None,
     ) -> None:
-        """Adds the merging of attention over parts of the keys, each as output [..][value_dim], by
+        """Adds the merging of attention over slices of the keys, each as output [..][value_dim], by
         their log_sum_exps [..], float32; log_sum_exp receives that of all keys."""
-        if len(parts) != len(log_sum_exps):
-            raise InvalidError(f"merge: {len(parts)} parts, but {len(log_sum_exps)} log_sum_exps")
+        if len(slices) != len(log_sum_exps):
+            raise InvalidError(f"merge: {len(slices)} slices, but {len(log_sum_exps)} log_sum_exps")
         op = new_struct("vka_merge_op")
-        op.n_part = len(parts)
+        op.n_slice = len(slices)
 
         def add() -> int:
             arrays = [
                 ffi.new("struct vka_tensor *[]", [pointer(t, name) for t in tensors])
-                for name, tensors in (("parts", parts), ("log_sum_exps", log_sum_exps))
+                for name, tensors in (("slices", slices), ("log_sum_exps", log_sum_exps))
             ]
-            op.parts, op.log_sum_exps = arrays
+            op.slices, op.log_sum_exps = arrays
             op.output = pointer(output, "output")
             op.log_sum_exp = pointer(log_sum_exp, "log_sum_exp", optional=True)
             return int(lib.vka_plan_add_merge(self._pointer, op))

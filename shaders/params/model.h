@@ -168,25 +168,25 @@ struct pool_params {
 #define POOL_SPECS 4
 #define POOL_BLOCK 64u /* rows in one chain of sums */
 
-/* ---- merge_parts: y = sum of x[i] e^(l[i]) / sum of e^(l[i]) -------------------------------------
- * Takes one or two parts, whose l has stride 0 along axis 3, and the state that a pass before left:
- * float32 rows of size3 sums of x[i] e^(l[i] - most) PARTS_UNIT, then most, the largest l so far, and
+/* ---- merge_slices: y = sum of x[i] e^(l[i]) / sum of e^(l[i]) ------------------------------------
+ * Takes one or two slices, whose l has stride 0 along axis 3, and the state that a pass before left:
+ * float32 rows of size3 sums of x[i] e^(l[i] - most) SLICES_UNIT, then most, the largest l so far, and
  * the sum of the weights. A unit is four columns. The parameters are in a buffer. Buffers: 0 and 1 x,
  * 2 and 3 l, 4 state before, 5 y or the state for the next pass, 6 l of y, 7 parameters. */
-struct parts_params {
+struct slices_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) x0, x1, l0, l1, state, y, l;
 };
-#define PARTS_COUNT 0 /* 1 or 2 */
-#define PARTS_X0_TYPE 1
-#define PARTS_X1_TYPE 2
-#define PARTS_Y_TYPE 3
-#define PARTS_STATE 4   /* PARTS_LOAD, PARTS_STORE */
-#define PARTS_LOG_SUM 5 /* l of y is stored */
-#define PARTS_SPECS 6
-#define PARTS_LOAD 1
-#define PARTS_STORE 2
-#define PARTS_UNIT 0.0009765625 /* 1 / VKA_MERGE_PARTS: no sum of so many parts overflows */
+#define SLICES_COUNT 0 /* 1 or 2 */
+#define SLICES_X0_TYPE 1
+#define SLICES_X1_TYPE 2
+#define SLICES_Y_TYPE 3
+#define SLICES_STATE 4   /* SLICES_LOAD, SLICES_STORE */
+#define SLICES_LOG_SUM 5 /* l of y is stored */
+#define SLICES_SPECS 6
+#define SLICES_LOAD 1
+#define SLICES_STORE 2
+#define SLICES_UNIT 0.0009765625 /* 1 / VKA_MERGE_SLICES: no sum of so many slices overflows */
 
 #ifndef VULKAN
 _Static_assert(sizeof(struct argmax_params) <= 128, "push constants");

@@ -37,22 +37,22 @@ void ref_conv1d(const struct ref_conv1d *c, const double *x, const double *w, co
     }
 }
 
-void ref_merge(const double *const *parts, const double *const *l, size_t n_part, size_t rows,
+void ref_merge(const double *const *slices, const double *const *l, size_t n_slice, size_t rows,
                size_t n, double *y, double *log_sum)
 {
     for (size_t r = 0; r < rows; r++) {
         double most = -INFINITY, sum = 0;
-        for (size_t i = 0; i < n_part; i++)
+        for (size_t i = 0; i < n_slice; i++)
             most = l[i][r] > most ? l[i][r] : most;
         for (size_t c = 0; c < n; c++)
             y[r * n + c] = 0;
-        for (size_t i = 0; i < n_part; i++) {
+        for (size_t i = 0; i < n_slice; i++) {
             if (l[i][r] == -INFINITY)
                 continue;
             double weight = l[i][r] == most ? 1 : exp(l[i][r] - most); /* both may be +inf */
             sum += weight;
             for (size_t c = 0; c < n; c++)
-                y[r * n + c] += weight * parts[i][r * n + c];
+                y[r * n + c] += weight * slices[i][r * n + c];
         }
         log_sum[r] = sum == 0 ? -INFINITY : most + log(sum);
         for (size_t c = 0; c < n && sum != 0; c++)

@@ -9,9 +9,9 @@
 void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const double *weight,
               const double *bias, double epsilon, double *y);
 
-/* y[rows][n] = sum of parts[i][rows][n] e^(l[i][rows]) / sum of e^(l[i][rows]) over n_part parts, and
+/* y[rows][n] = sum of slices[i][rows][n] e^(l[i][rows]) / sum of e^(l[i][rows]) over n_slice slices, and
  * log_sum[rows] = ln of that sum, as vka_merge_op says. */
-void ref_merge(const double *const *parts, const double *const *l, size_t n_part, size_t rows,
+void ref_merge(const double *const *slices, const double *const *l, size_t n_slice, size_t rows,
                size_t n, double *y, double *log_sum);
 
 /* y[batch][rows][out] as vka_conv1d_op says, of x[batch][length][in], w[out][width][in] and

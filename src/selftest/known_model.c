@@ -205,7 +205,7 @@ enum vka_status known_pool(struct solution *s)
     return known_run(s, y, 1);
 }
 
-/* Two parts of equal weight, but for rows that one of them has alone. */
+/* Two slices of equal weight, but for rows that one of them has alone. */
 enum vka_status known_merge(struct solution *s)
 {
     const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS;
@@ -219,8 +219,8 @@ enum vka_status known_merge(struct solution *s)
         ENSURE(vka_tensor_write(l[i], log_sums[i], sizeof log_sums[i]));
     }
     ENSURE(known_tensor(s, VKA_F32, 2, shape, 0, &y));
-    ENSURE(vka_plan_add_merge(
-        s->plan, VKA_INFO(vka_merge_op, .n_part = 2, .parts = x, .log_sum_exps = l, .output = y)));
+    ENSURE(vka_plan_add_merge(s->plan, VKA_INFO(vka_merge_op, .n_slice = 2, .slices = x,
+                                                .log_sum_exps = l, .output = y)));
     ENSURE(known_want(s, y));
     for (uint32_t i = 0; i < ROWS * WIDTH; i++) {
         double a = (double)known_value(1, i), b = (double)known_value(2, i);

@@ -225,19 +225,19 @@ static void pool(void **state)
     assert_int_equal(vka_plan_add_pool(w->plan, &good), VKA_OK);
 }
 
-/* Parts 2 x 4 x 3 x 6, of two types. */
+/* Slices 2 x 4 x 3 x 6, of two types. */
 struct merge_args {
-    struct vka_tensor *parts[3], *log_sums[3];
+    struct vka_tensor *slices[3], *log_sums[3];
     struct vka_merge_op op;
 };
 
 static void good_merge(struct world *w, struct merge_args *a)
 {
     for (int i = 0; i < 3; i++) {
-        a->parts[i] = T(i ? VKA_F32 : VKA_F16, 2, 4, 3, 6);
+        a->slices[i] = T(i ? VKA_F32 : VKA_F16, 2, 4, 3, 6);
         a->log_sums[i] = T(VKA_F32, 2, 4, 3);
     }
-    a->op = *VKA_INFO(vka_merge_op, .n_part = 3, .parts = a->parts, .log_sum_exps = a->log_sums,
+    a->op = *VKA_INFO(vka_merge_op, .n_slice = 3, .slices = a->slices, .log_sum_exps = a->log_sums,
                       .output = T(VKA_F32, 2, 4, 3, 6), .log_sum_exp = T(VKA_F32, 2, 4, 3));
 }
 
@@ -256,20 +256,20 @@ static void merge(void **state)
     const uint64_t crossed[] = {72, 18, 6, 0}, rows[] = {12, 3, 1}, still[] = {12, 0, 1};
     struct merge_args good;
     good_merge(w, &good);
-    MERGE("n_part", a.op.n_part = 0);
-    MERGE("n_part", a.op.n_part = VKA_MERGE_PARTS + 1);
-    MERGE("parts", a.op.parts = NULL);
+    MERGE("n_slice", a.op.n_slice = 0);
+    MERGE("n_slice", a.op.n_slice = VKA_MERGE_SLICES + 1);
+    MERGE("slices", a.op.slices = NULL);
     MERGE("log_sum_exps", a.op.log_sum_exps = NULL);
     MERGE("output", a.op.output = T(VKA_I32, 2, 4, 3, 6));
     MERGE("output", a.op.output = T(VKA_F32, 6));
     MERGE("output", a.op.output = world_strided(w, a.op.output, 0, 4, full, crossed));
     for (int i = 0; i < 3; i++) {
-        MERGE("part", a.parts[i] = NULL);
-        MERGE("part", a.parts[i] = FOREIGN(VKA_F32, 2, 4, 3, 6));
-        MERGE("part", a.parts[i] = T(VKA_Q8_0, 2, 4, 3, 32));
-        MERGE("part", a.parts[i] = T(VKA_F32, 2, 4, 3, 5));
-        MERGE("part", a.parts[i] = T(VKA_F32, 8, 3, 6));
-        MERGE("output", a.parts[i] = a.op.output);
+        MERGE("slice", a.slices[i] = NULL);
+        MERGE("slice", a.slices[i] = FOREIGN(VKA_F32, 2, 4, 3, 6));
+        MERGE("slice", a.slices[i] = T(VKA_Q8_0, 2, 4, 3, 32));
+        MERGE("slice", a.slices[i] = T(VKA_F32, 2, 4, 3, 5));
+        MERGE("slice", a.slices[i] = T(VKA_F32, 8, 3, 6));
+        MERGE("output", a.slices[i] = a.op.output);
         MERGE("log_sum_exps", a.log_sums[i] = NULL);
         MERGE("log_sum_exps", a.log_sums[i] = FOREIGN(VKA_F32, 2, 4, 3));
         MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F16, 2, 4, 3));
@@ -282,7 +282,7 @@ static void merge(void **state)
     MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_F32, 2, 4));
     MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.log_sum_exp, 0, 3, full, still));
     MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.output, 9, 3, full, rows));
-    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.parts[1], 9, 3, full, rows));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.slices[1], 9, 3, full, rows));
     assert_int_equal(vka_plan_add_merge(w->plan, &good.op), VKA_OK);
 }
 

@@ -1,5 +1,5 @@
 /* log_sum_exp of attention: scores at the ends of the range in every kernel, ragged batches, key
- * chunks and caches; parts of the keys merged by it. Everything else of it is
+ * chunks and caches; slices of the keys merged by it. Everything else of it is
  * drawn by problem.h, for check_kernels and the test random.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -245,29 +245,29 @@ static void caches(void **state)
 
 /* ---- Merging --------------------------------------------------------------------------------- */
 
-/* Attention over keys cut in n_part parts, merged, against attention over all keys. */
-static void merge_parts(struct vka_device *device, enum vka_path path, uint32_t n_part)
+/* Attention over keys cut in n_slice slices, merged, against attention over all keys. */
+static void merge_slices(struct vka_device *device, enum vka_path path, uint32_t n_slice)
 {
     enum { MOST = 5 };
     struct vka_tensor *context[MOST], *log_sum[MOST], *k[MOST], *v[MOST];
     struct rows r;
-    struct rng rng = {n_part};
+    struct rng rng = {n_slice};
     double *want = calloc(2 * G * N_Q * 32, sizeof *want), want_log_sum[2 * G * N_Q];
     struct vka_plan *plan = log_sum_plan(device, path);
     assert_non_null(want);
     make_rows(device, &r, N_Q, N_KV);
     struct ref_attention a = {.batch = 1, .n_head = 2 * G, .n_kv_head = G, .n_q = N_Q};
     a.n_kv = N_KV, a.head_dim = a.value_dim = 32, a.scale = (double)0.004f, a.causal = true;
-    const int64_t offset = 40; /* some queries see no key of the last parts */
+    const int64_t offset = 40; /* some queries see no key of the last slices */
     a.query_offset = &offset, a.query_offset_count = 1;
     a.q = r.q.values, a.k = r.k.values, a.v = r.v.values;
     a.context = want, a.log_sum_exp = want_log_sum;
     assert_int_equal(ref_attention(&a), VKA_OK);
     struct operand offsets[MOST];
-    for (uint32_t i = 0, first = 0; i < n_part; i++) {
+    for (uint32_t i = 0, first = 0; i < n_slice; i++) {
         uint32_t left = N_KV - first, n = left;
-        if (i + 1 < n_part)
-            n = rng_range(&rng, 1, left - (n_part - 1 - i) < 90 ? left - (n_part - 1 - i) : 90);
+        if (i + 1 < n_slice)
+            n = rng_range(&rng, 1, left - (n_slice - 1 - i) < 90 ? left - (n_slice - 1 - i) : 90);
         log_sum_operand(device, &offsets[i], VKA_I32, 1, (const uint32_t[]){1});
         offsets[i].values[0] = (double)offset - first;
         log_sum_check(device, operand_write(&offsets[i]));
@@ -288,18 +288,18 @@ static void merge_parts(struct vka_device *device, enum vka_path path, uint32_t 
                                                              .log_sum_exp = log_sum[i]})));
         first += n;
     }
-    log_sum_check(
-        device, vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_part = n_part, .parts = context,
-                                                  .log_sum_exps = log_sum, .output = r.output.view,
-                                                  .log_sum_exp = r.log_sum.view)));
+    log_sum_check(device, vka_plan_add_merge(
+                              plan, VKA_INFO(vka_merge_op, .n_slice = n_slice, .slices = context,
+                                             .log_sum_exps = log_sum, .output = r.output.view,
+                                             .log_sum_exp = r.log_sum.view)));
     log_sum_run(device, &plan);
     log_sum_check(device, operand_read(&r.output));
     log_sum_check(device, operand_read(&r.log_sum));
     double nmse = ref_row_nmse(r.output.values, want, 2 * G * N_Q, 32, NULL);
     if (!(nmse <= 1e-11))
-        fail_msg("%u parts: NMSE %g", n_part, nmse);
+        fail_msg("%u slices: NMSE %g", n_slice, nmse);
     expect(&r.log_sum, want_log_sum, LOG_SUM_ERROR);
-    for (uint32_t i = 0; i < n_part; i++) {
+    for (uint32_t i = 0; i < n_slice; i++) {
         vka_tensor_destroy(&context[i]);
         vka_tensor_destroy(&log_sum[i]);
         vka_tensor_destroy(&k[i]);
@@ -312,9 +312,9 @@ static void merge_parts(struct vka_device *device, enum vka_path path, uint32_t 
 
 static void merged_keys(void **state)
 {
-    for (uint32_t n_part = 1; n_part <= 5; n_part++)
+    for (uint32_t n_slice = 1; n_slice <= 5; n_slice++)
         for (int path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++)
-            merge_parts(*state, (enum vka_path)path, n_part);
+            merge_slices(*state, (enum vka_path)path, n_slice);
 }
 
 TEST_PROGRAM(log_sum)

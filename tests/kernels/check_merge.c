@@ -1,4 +1,4 @@
-/* Merging by log-sum-exps: numbers of parts x types x shapes; parts without keys hold NaN. */
+/* Merging by log-sum-exps: numbers of slices x types x shapes; slices without keys hold NaN. */
 #include "check_model.h"
 
 #include <reference/model.h>
@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOST_PARTS 7
+#define MOST_SLICES 7
 
 static const uint32_t shapes[][4] = {
     {1, 1, 1, 1}, {2, 3, 5, 7}, {1, 4, 33, 64}, {3, 1, 2, 130}, {1, 1, 700, 6}};
 
-static const uint32_t counts[] = {1, 2, 3, 4, 5, MOST_PARTS};
+static const uint32_t counts[] = {1, 2, 3, 4, 5, MOST_SLICES};
 
 static const enum vka_dtype mixes[][3] = {
-    /* parts of even and of odd index, output */
+    /* slices of even and of odd index, output */
     {VKA_F32, VKA_F32, VKA_F32},
     {VKA_F16, VKA_F16, VKA_F16},
     {VKA_BF16, VKA_F32, VKA_F32},
@@ -24,8 +24,8 @@ static const enum vka_dtype mixes[][3] = {
 
 struct merge_case {
     struct vka_merge_op op;
-    struct operand x[MOST_PARTS], l[MOST_PARTS], y, log_sum;
-    struct vka_tensor *parts[MOST_PARTS], *log_sums[MOST_PARTS];
+    struct operand x[MOST_SLICES], l[MOST_SLICES], y, log_sum;
+    struct vka_tensor *slices[MOST_SLICES], *log_sums[MOST_SLICES];
     double *want, *want_log_sum;
 };
 
@@ -34,7 +34,7 @@ static enum vka_status add(struct vka_plan *plan, const void *op)
     return vka_plan_add_merge(plan, op);
 }
 
-/* Some rows have no key in this part, some in none; some log-sum-exps are far above the others, NaN,
+/* Some rows have no key in this slice, some in none; some log-sum-exps are far above the others, NaN,
  * or that of an infinite sink. */
 static double draw_log_sum(struct check *c, size_t row)
 {
@@ -47,8 +47,8 @@ static double draw_log_sum(struct check *c, size_t row)
                         : rng_uniform(&c->rng, -6, 6);
 }
 
-static enum vka_status create_part(struct check *c, const uint32_t size[4], enum vka_dtype dtype,
-                                   struct merge_case *t, uint32_t i)
+static enum vka_status create_slice(struct check *c, const uint32_t size[4], enum vka_dtype dtype,
+                                    struct merge_case *t, uint32_t i)
 {
     enum vka_status status = model_operand(c, dtype, 4, size, &t->x[i]);
     if (status == VKA_OK)
@@ -63,51 +63,51 @@ static enum vka_status create_part(struct check *c, const uint32_t size[4], enum
         status = operand_write(&t->x[i]);
     if (status == VKA_OK)
         status = operand_write(&t->l[i]);
-    t->parts[i] = t->x[i].view;
+    t->slices[i] = t->x[i].view;
     t->log_sums[i] = t->l[i].view;
     return status;
 }
 
 static enum vka_status create(struct check *c, const uint32_t size[4], const enum vka_dtype mix[3],
-                              uint32_t n_part, struct merge_case *t)
+                              uint32_t n_slice, struct merge_case *t)
 {
     const size_t rows = (size_t)size[0] * size[1] * size[2];
-    const double *parts[MOST_PARTS], *log_sums[MOST_PARTS];
+    const double *slices[MOST_SLICES], *log_sums[MOST_SLICES];
     enum vka_status status = model_operand(c, mix[2], 4, size, &t->y);
     if (status == VKA_OK)
         status = model_operand(c, VKA_F32, 3, size, &t->log_sum);
-    for (uint32_t i = 0; i < n_part && status == VKA_OK; i++) {
-        status = create_part(c, size, mix[i % 2], t, i);
-        parts[i] = t->x[i].values;
+    for (uint32_t i = 0; i < n_slice && status == VKA_OK; i++) {
+        status = create_slice(c, size, mix[i % 2], t, i);
+        slices[i] = t->x[i].values;
         log_sums[i] = t->l[i].values;
     }
     t->want = calloc(rows * size[3], sizeof *t->want);
     t->want_log_sum = calloc(rows, sizeof *t->want_log_sum);
-    t->op.n_part = n_part;
-    t->op.parts = t->parts;
+    t->op.n_slice = n_slice;
+    t->op.slices = t->slices;
     t->op.log_sum_exps = t->log_sums;
     t->op.output = t->y.view;
     t->op.log_sum_exp = t->log_sum.view;
     if (status != VKA_OK || !t->want || !t->want_log_sum)
         return status == VKA_OK ? VKA_OUT_OF_HOST_MEMORY : status;
-    ref_merge(parts, log_sums, n_part, rows, size[3], t->want, t->want_log_sum);
+    ref_merge(slices, log_sums, n_slice, rows, size[3], t->want, t->want_log_sum);
     return VKA_OK;
 }
 
 static void run_case(struct check *c, const uint32_t size[4], const enum vka_dtype mix[3],
-                     uint32_t n_part)
+                     uint32_t n_slice)
 {
     struct merge_case t = {.op = {.struct_size = sizeof t.op}};
     char text[CASE_TEXT], why[WHY];
-    enum vka_status status = create(c, size, mix, n_part, &t);
-    snprintf(text, sizeof text, "%u parts of %ux%ux%ux%u, %s, %s -> %s", n_part, size[0], size[1],
+    enum vka_status status = create(c, size, mix, n_slice, &t);
+    snprintf(text, sizeof text, "%u slices of %ux%ux%ux%u, %s, %s -> %s", n_slice, size[0], size[1],
              size[2], size[3], vka_dtype_name(mix[0]), vka_dtype_name(mix[1]),
              vka_dtype_name(mix[2]));
     model_check(c, status, add, &t.op, &t.y, t.want, text);
     if (status == VKA_OK && (operand_read(&t.log_sum) != VKA_OK ||
                              !compare_log_sums(&t.log_sum, t.want_log_sum, VKA_F32, why)))
         check_fail(c, text, why);
-    for (uint32_t i = 0; i < MOST_PARTS; i++) {
+    for (uint32_t i = 0; i < MOST_SLICES; i++) {
         operand_destroy(&t.x[i]);
         operand_destroy(&t.l[i]);
     }
@@ -136,11 +136,11 @@ void bench_merge(struct check *c)
         status = operand_create(c->device, VKA_F32, 3, size, &dense, &l);
     if (status == VKA_OK)
         status = operand_create(c->device, VKA_F16, 4, size, &dense, &y);
-    struct vka_tensor *const parts[] = {x.view, x.view}, *const log_sums[] = {l.view, l.view};
+    struct vka_tensor *const slices[] = {x.view, x.view}, *const log_sums[] = {l.view, l.view};
     model_time(c, status, add,
-               VKA_INFO(vka_merge_op, .n_part = 2, .parts = parts, .log_sum_exps = log_sums,
+               VKA_INFO(vka_merge_op, .n_slice = 2, .slices = slices, .log_sum_exps = log_sums,
                         .output = y.view),
-               6.0 * (double)x.count, "2 parts of 32x512x128 f16");
+               6.0 * (double)x.count, "2 slices of 32x512x128 f16");
     operand_destroy(&x);
     operand_destroy(&l);
     operand_destroy(&y);

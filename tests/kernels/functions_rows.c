@@ -1,4 +1,4 @@
-/* Norms, merged parts, losses, angles, and loads of 16 bits by kernels with loads of their own. */
+/* Norms, merged slices, losses, angles, and loads of 16 bits by kernels with loads of their own. */
 #include "functions.h"
 #include "gpu/device.h"
 #include "kernel/matmul.h"
@@ -43,17 +43,17 @@ static enum vka_status add_norm_backward(struct job *job)
     return status == VKA_OK ? vka_plan_add_norm_backward(job->plan, &op) : status;
 }
 
-/* Parts whose log-sum-exps are 0 and x, and which are the two unit vectors. */
+/* Slices whose log-sum-exps are 0 and x, and which are the two unit vectors. */
 static enum vka_status add_merge(struct job *job)
 {
     const uint32_t size[2] = {job->n, 2};
     const float zero = 0, unit[2][2] = {{1, 0}, {0, 1}};
-    struct vka_tensor *parts[2] = {NULL}, *l[2] = {NULL};
+    struct vka_tensor *slices[2] = {NULL}, *l[2] = {NULL};
     struct vka_merge_op op = {
-        .struct_size = sizeof op, .n_part = 2, .parts = parts, .log_sum_exps = l};
+        .struct_size = sizeof op, .n_slice = 2, .slices = slices, .log_sum_exps = l};
     enum vka_status status = job_tensor(job, VKA_F32, 1, size, &job->input);
     for (int i = 0; i < 2 && status == VKA_OK; i++)
-        status = job_constant(job, 2, size, unit[i], 2, &parts[i]);
+        status = job_constant(job, 2, size, unit[i], 2, &slices[i]);
     if (status == VKA_OK)
         status = job_constant(job, 1, size, &zero, 1, &l[0]);
     if (status == VKA_OK)

@@ -129,15 +129,15 @@ static const struct field layer_backward_fields[] = {
 
 struct merge_example {
     struct vka_merge_op op;
-    struct vka_tensor *parts[2], *log_sum_exps[2];
+    struct vka_tensor *slices[2], *log_sum_exps[2];
 };
 static const struct field merge_fields[] = {
     STRUCT_SIZE(merge, op.struct_size, vka_merge_op),
-    NUMBER(merge, COUNT, op.n_part, 2, 2),
-    POINTER(merge, op.parts, parts),
+    NUMBER(merge, COUNT, op.n_slice, 2, 2),
+    POINTER(merge, op.slices, slices),
     POINTER(merge, op.log_sum_exps, log_sum_exps),
-    TENSOR(merge, OPERAND, parts[0], SHAPE(2, 3, 2), .seed = 1),
-    TENSOR(merge, OPERAND, parts[1], SHAPE(2, 3, 2), .seed = 2),
+    TENSOR(merge, OPERAND, slices[0], SHAPE(2, 3, 2), .seed = 1),
+    TENSOR(merge, OPERAND, slices[1], SHAPE(2, 3, 2), .seed = 2),
     TENSOR(merge, FLOATS, log_sum_exps[0], SHAPE(2, 3), .seed = 3),
     TENSOR(merge, FLOATS, log_sum_exps[1], SHAPE(2, 3), .seed = 4),
     TENSOR(merge, OUTPUT, op.output, SHAPE(2, 3, 2),

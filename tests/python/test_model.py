@@ -62,15 +62,15 @@ def test_merge(device, rng):
     x = rng.standard_normal((3, 2, 5, 4), np.float32)
     logs = rng.standard_normal((3, 2, 5), np.float32)
     logs[1, 0, 0] = -np.inf
-    parts, sums = [device.tensor(part) for part in x], [device.tensor(part) for part in logs]
+    slices, sums = [device.tensor(one) for one in x], [device.tensor(one) for one in logs]
     output, total = device.empty((2, 5, 4)), device.empty((2, 5))
-    run(device, lambda p: p.merge(parts, sums, output, log_sum_exp=total))
+    run(device, lambda p: p.merge(slices, sums, output, log_sum_exp=total))
     weights = np.exp(logs.astype(np.float64))
     want = (weights[..., None] * x).sum(0) / weights.sum(0)[..., None]
     assert np.abs(output.read() - want).max() < 1e-6
     assert np.abs(total.read() - np.log(weights.sum(0))).max() < 1e-6
-    with pytest.raises(vkattn.InvalidError, match="3 parts, but 2"):
-        vkattn.Plan(device).merge(parts, sums[:2], output)
+    with pytest.raises(vkattn.InvalidError, match="3 slices, but 2"):
+        vkattn.Plan(device).merge(slices, sums[:2], output)
 
 
 def test_rows(device, rng):

@@ -240,18 +240,18 @@ static double check_gather(const struct pass *pass)
 
 static double check_merge(const struct vka_plan *plan, const struct pass *pass)
 {
-    struct parts_params p;
+    struct slices_params p;
     memcpy(&p, plan->constants.bytes + pass->bindings[7].offset, sizeof p);
     const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    const bool store = pass->key.spec[PARTS_STATE] & PARTS_STORE;
-    check_strided(&pass->bindings[0], pass->key.spec[PARTS_X0_TYPE], size, &p.x0);
-    check_strided(&pass->bindings[1], pass->key.spec[PARTS_X1_TYPE], size, &p.x1);
+    const bool store = pass->key.spec[SLICES_STATE] & SLICES_STORE;
+    check_strided(&pass->bindings[0], pass->key.spec[SLICES_X0_TYPE], size, &p.x0);
+    check_strided(&pass->bindings[1], pass->key.spec[SLICES_X1_TYPE], size, &p.x1);
     check_strided(&pass->bindings[2], VKA_F32, size, &p.l0);
-    check_strided(&pass->bindings[5], pass->key.spec[PARTS_Y_TYPE], size, &p.y);
+    check_strided(&pass->bindings[5], pass->key.spec[SLICES_Y_TYPE], size, &p.y);
     if (store) /* two sums behind the columns */
         check_strided(&pass->bindings[5], VKA_F32,
                       (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.y);
-    if (pass->key.spec[PARTS_STATE] & PARTS_LOAD)
+    if (pass->key.spec[SLICES_STATE] & SLICES_LOAD)
         check_strided(&pass->bindings[4], VKA_F32,
                       (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.state);
     check_items(pass, (double)p.size0 * p.size1 * p.size2 * ((p.size3 - 1) / 4 + 1));
@@ -271,7 +271,7 @@ static double check_around(const struct vka_plan *plan, const struct pass *pass)
         return check_rotary(pass);
     case KERNEL_gather:
         return check_gather(pass);
-    case KERNEL_merge_parts:
+    case KERNEL_merge_slices:
         return check_merge(plan, pass);
     default:
         return check_train_pass(plan, pass);

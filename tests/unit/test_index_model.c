@@ -19,15 +19,15 @@
 #include "index_passes.h"
 #include "tune_devices.h"
 
-/* One part, or five in three passes. */
+/* One slice, or five in three passes. */
 static enum vka_status add_merge(struct vka_plan *plan, struct vka_tensor *x, struct vka_tensor *y)
 {
     struct vka_tensor *l = NULL;
     enum vka_status status = vka_tensor_create(plan->device, VKA_F32, 3, y->shape.size, &l);
-    struct vka_tensor *const parts[] = {x, x, x, x, x}, *const log_sums[] = {l, l, l, l, l};
+    struct vka_tensor *const slices[] = {x, x, x, x, x}, *const log_sums[] = {l, l, l, l, l};
     if (status == VKA_OK)
-        status = vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_part = below(2) ? 1 : 5,
-                                                   .parts = parts, .log_sum_exps = log_sums,
+        status = vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_slice = below(2) ? 1 : 5,
+                                                   .slices = slices, .log_sum_exps = log_sums,
                                                    .output = y));
     vka_tensor_destroy(&l);
     return status;

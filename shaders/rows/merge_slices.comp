@@ -1,5 +1,5 @@
-// Merges results of attention over parts of the keys by their log-sum-exps: up to two parts, and what
-// a pass before made of others. See parts_params.
+// Merges results of attention over slices of the keys by their log-sum-exps: up to two slices, and what
+// a pass before made of others. See slices_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -8,12 +8,12 @@
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
 
-layout(constant_id = PARTS_COUNT) const uint COUNT = 2;
-layout(constant_id = PARTS_X0_TYPE) const uint X0_TYPE = 0;
-layout(constant_id = PARTS_X1_TYPE) const uint X1_TYPE = 0;
-layout(constant_id = PARTS_Y_TYPE) const uint Y_TYPE = 0;
-layout(constant_id = PARTS_STATE) const uint STATE = 0;
-layout(constant_id = PARTS_LOG_SUM) const uint LOG_SUM = 0;
+layout(constant_id = SLICES_COUNT) const uint COUNT = 2;
+layout(constant_id = SLICES_X0_TYPE) const uint X0_TYPE = 0;
+layout(constant_id = SLICES_X1_TYPE) const uint X1_TYPE = 0;
+layout(constant_id = SLICES_Y_TYPE) const uint Y_TYPE = 0;
+layout(constant_id = SLICES_STATE) const uint STATE = 0;
+layout(constant_id = SLICES_LOG_SUM) const uint LOG_SUM = 0;
 layout(local_size_x = UNIT_LANES) in;
 layout(binding = 0) readonly buffer X0 { uint x0_words[]; };
 layout(binding = 1) readonly buffer X1 { uint x1_words[]; };
@@ -22,10 +22,10 @@ layout(binding = 3) readonly buffer LogSums1 { float log_sums1[]; };
 layout(binding = 4) readonly buffer State { float state[]; };
 layout(binding = 5) buffer Y { uint y_words[]; };
 layout(binding = 6) buffer LogSums { float log_sums[]; };
-layout(binding = 7) readonly buffer Params { parts_params p; };
+layout(binding = 7) readonly buffer Params { slices_params p; };
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
-const float UNIT = STATE != 0 ? PARTS_UNIT : 1.0;
+const float UNIT = STATE != 0 ? SLICES_UNIT : 1.0;
 
 // By bits: compilers may turn comparisons around, which NaN does not survive.
 bool same(float a, float b) { return floatBitsToUint(a) == floatBitsToUint(b); }
@@ -58,13 +58,13 @@ void main()
         float l0 = log_sums0[place(p.l0, row)], l1 = MINUS_INFINITY, old = MINUS_INFINITY;
         if (COUNT > 1)
             l1 = log_sums1[place(p.l1, row)];
-        if ((STATE & PARTS_LOAD) != 0)
+        if ((STATE & SLICES_LOAD) != 0)
             old = state[before + width];
         float most = max(is_nan(l0) ? MINUS_INFINITY : l0, is_nan(l1) ? MINUS_INFINITY : l1);
         most = max(most, old);
         float w0 = weight_of(l0, most), w1 = weight_of(l1, most), sum = w0 + w1;
         float kept = none(old) || same(old, most) ? 1.0 : exp_accurate(old - most);
-        if ((STATE & PARTS_LOAD) != 0)
+        if ((STATE & SLICES_LOAD) != 0)
             sum = fma(state[before + width + 1], kept, sum);
         bool empty = same(sum, 0.0);
         if (STATE == 0 && !empty) { // so that no sum overflows
@@ -74,13 +74,13 @@ void main()
         for (uint c = first; c < min(first + 4, width); c++) {
             uvec4 here = uvec4(row.xyz, c);
             float y = 0.0;
-            if ((STATE & PARTS_LOAD) != 0)
+            if ((STATE & SLICES_LOAD) != 0)
                 y = state[before + c] * kept;
-            if (!none(l0)) // a part without keys may hold NaN
+            if (!none(l0)) // a slice without keys may hold NaN
                 y = fma(w0, column(0, here), y);
             if (COUNT > 1 && !none(l1))
                 y = fma(w1, column(1, here), y);
-            if ((STATE & PARTS_STORE) != 0)
+            if ((STATE & SLICES_STORE) != 0)
                 y_words[place(p.y, here)] = floatBitsToUint(y);
             else
                 STORE(y_words, place(p.y, here), Y_TYPE,
@@ -88,7 +88,7 @@ void main()
         }
         if (first != 0)
             continue;
-        if ((STATE & PARTS_STORE) != 0) {
+        if ((STATE & SLICES_STORE) != 0) {
             y_words[place(p.y, row) + width] = floatBitsToUint(most);
             y_words[place(p.y, row) + width + 1] = floatBitsToUint(sum);
         } else if (LOG_SUM != 0) {
