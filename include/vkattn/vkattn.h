@@ -148,7 +148,7 @@ struct vka_device_info {
     /* Name passes for debuggers, if the driver has VK_EXT_debug_utils. */
     bool labels;
     /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. Work
-     * that exceeds a limit is split into parts that fit, with the same bits. What cannot be split
+     * that exceeds a limit is cut into slices that fit, with the same bits. What cannot be cut
      * is UNSUPPORTED when it exceeds
      * - max_allocation: a tensor, a weight or a cache; the intermediate results of one key head of
      *   one batch element, or of one batch element of a layer;
@@ -495,7 +495,7 @@ struct vka_attention_op {
      * undefined too. A mask has the packed rows, [1][n_head][n_q][capacity]. The bits are those of
      * each sequence in a batch of its own, by plans with the same whole_n_q. */
     struct vka_tensor *q_start, *kv_start;
-    /* Key chunks, for keys that come in parts from a file or another device: k and v are keys
+    /* Key chunks, for keys that come one after another from a file or another device: k and v are keys
      * key_first .. key_first + n_new - 1 of n_key keys in all. Lengths, positions and the last axis
      * of the mask are those of all n_key keys. `state` carries the softmax of every row from one
      * chunk to the next: F32 of rank 1, not a view, with at least as many elements as

@@ -1,5 +1,5 @@
 /* struct vka_device and all that it holds: memory, queue, pipelines and refusals. Types alone, which
- * the files that work on each part share. */
+ * the files that work on its members share. */
 #ifndef VKA_GPU_STATE_H
 #define VKA_GPU_STATE_H
 

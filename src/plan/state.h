@@ -1,5 +1,5 @@
 /* struct vka_plan: passes in order, the storage they use, and the recorded commands. Types alone, which
- * the files that work on each part share. */
+ * the files that work on its members share. */
 #ifndef VKA_PLAN_STATE_H
 #define VKA_PLAN_STATE_H
 

@@ -1,4 +1,4 @@
-/* Slices of a problem: the parts of its tensors that they read, and the flags and bindings of masks. */
+/* Slices of a problem: the views of its tensors that they read, and the flags and bindings of masks. */
 #ifndef VKA_OP_ATTENTION_MASK_H
 #define VKA_OP_ATTENTION_MASK_H
 

@@ -7,7 +7,7 @@
 /* Adds a product whose k is one chain of sums, packed and cut for the device and the budget. */
 matmul_add matmul_add_chain;
 
-/* Adds a product in parts: of whole groups of heads, and of whole tiles where there are more than
+/* Adds a product in slices: of whole groups of heads, and of whole tiles where there are more than
  * one. */
 enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
                            const struct matmul_choice *choice, const struct matmul_way *way);

@@ -360,5 +360,5 @@ enum vka_status attention_add_fused(struct vka_plan *plan, const struct attentio
     if (!b.sinks.storage)
         return VKA_OK;
     const struct vka_tensor sinks = tensor_slice_along(&rows, 3, BACKWARD_ROW_SINK, 1);
-    return plan_copy(plan, "sink parts", &sinks, &b.sinks);
+    return plan_copy(plan, "sink sums", &sinks, &b.sinks);
 }

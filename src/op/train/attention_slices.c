@@ -1,5 +1,5 @@
 /* Products of the backward of attention: scores are made again, slice by slice of queries, and each
- * slice adds its part to the gradients of keys and values. */
+ * slice adds to the gradients of keys and values. */
 #include "op/attention/mask.h"
 #include "op/train/attention_slices.h"
 #include "op/train/check.h"
@@ -124,8 +124,8 @@ static enum vka_status make_slopes(struct vka_plan *plan, const struct attention
     return plan_copy(plan, "log-sum-exp", &log_sum, &to);
 }
 
-/* Adds up the sums of parts of the keys. */
-static enum vka_status add_parts(struct vka_plan *plan, const struct vka_tensor *rows)
+/* Adds up the sums of splits of the keys. */
+static enum vka_status add_splits(struct vka_plan *plan, const struct vka_tensor *rows)
 {
     const uint32_t n = (rows->shape.size[3] - SLOPES_ROW_SPLITS) / 2;
     for (uint32_t i = 0; i < 2 && n > 0; i++) {
@@ -154,7 +154,7 @@ static enum vka_status add_slopes(struct vka_plan *plan, const struct attention_
     ENSURE(multiply(plan, "scores", &q, &k, &s->scores, b->a.scale, false));
     ENSURE(multiply(plan, "weight gradients", &dy, &v, &s->slopes, 1, false));
     ENSURE(attention_add_slopes(plan, b, r, s, SLOPES_SUM));
-    ENSURE(add_parts(plan, &s->rows));
+    ENSURE(add_splits(plan, &s->rows));
     return attention_add_slopes(plan, b, r, s, stage);
 }
 
@@ -176,7 +176,7 @@ static enum vka_status add_gradients(struct vka_plan *plan, const struct attenti
     if (b->sinks.storage) {
         const struct vka_tensor from = tensor_slice_along(&s.rows, 3, SLOPES_ROW_SINK, 1);
         const struct vka_tensor to = rows_of(&b->sinks, b, r);
-        ENSURE(plan_copy(plan, "sink parts", &from, &to));
+        ENSURE(plan_copy(plan, "sink sums", &from, &to));
     }
     if (b->dv.storage) {
         const struct vka_tensor dy = rows_of(&b->dy, b, r);
