@@ -42,29 +42,42 @@ const uint VALUES = BLOCK_VALUES(B_TYPE), BYTES = BLOCK_BYTES(B_TYPE);
 // Steps of 32 k in an iteration: two where blocks begin at every other whole word.
 const uint STEPS = B_VEC == 0 || VALUES != 32 ? 1 : BYTES % 4 == 2 ? 2 : 1;
 // Whether the values of an iteration begin at a whole word.
-const bool WHOLE = B_VEC != 0 ? B_TYPE != TYPE_Q6_K && B_TYPE != TYPE_MXFP4
+const bool HALVES = B_TYPE == TYPE_Q6_K || B_TYPE == TYPE_Q3_K; // 16 values share a scale
+const bool WHOLE = B_VEC != 0 ? !HALVES && B_TYPE != TYPE_MXFP4
                               : BYTES % 4 == 0 && B_TYPE != TYPE_I8;
 
 // How 32 values lie in a block: words of integers, bytes or nibbles, and those loaded; their first
 // byte, and what was added to make them unsigned; the byte of the block's scale; words of further
 // bits, and bytes of scales of a part.
 const bool NIBBLES = B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_MXFP4 ||
-                     B_TYPE == TYPE_I4_G128;
-const uint WORDS = NIBBLES ? 4 : 8, LOADED = B_TYPE == TYPE_Q5_0 ? 4 : WORDS;
-const uint FIRST = B_TYPE == TYPE_MXFP4                         ? 1
-                   : B_TYPE == TYPE_Q8_0 || B_TYPE == TYPE_Q4_0 ? 2
-                   : B_TYPE == TYPE_Q4_1                        ? 4
-                   : B_TYPE == TYPE_Q5_0                        ? 6
-                   : B_TYPE == TYPE_Q4_K                        ? 16
-                                                                : 0;
+                     B_TYPE == TYPE_I4_G128 || B_TYPE == TYPE_IQ4_NL || B_TYPE == TYPE_IQ4_XS;
+const bool FIFTHS = B_TYPE == TYPE_Q5_0 || B_TYPE == TYPE_Q5_1; // a word of further bits
+const uint WORDS = NIBBLES ? 4 : 8, LOADED = FIFTHS ? 4 : WORDS;
+const bool AFTER_SCALE = B_TYPE == TYPE_Q8_0 || B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_IQ4_NL;
+const uint FIRST = B_TYPE == TYPE_MXFP4                           ? 1
+                   : AFTER_SCALE                                  ? 2
+                   : B_TYPE == TYPE_Q4_1                          ? 4
+                   : B_TYPE == TYPE_Q5_0                          ? 6
+                   : B_TYPE == TYPE_Q5_1 || B_TYPE == TYPE_IQ4_XS ? 8
+                   : B_TYPE == TYPE_Q4_K                          ? 16
+                   : B_TYPE == TYPE_Q3_K                          ? 32
+                   : B_TYPE == TYPE_Q5_K                          ? 48
+                                                                  : 0;
 const float ADDED = B_TYPE == TYPE_I8 || B_TYPE == TYPE_Q8_0 ? 128.0
                     : B_TYPE == TYPE_Q6_K                    ? 32.0
                     : B_TYPE == TYPE_Q5_0                    ? 16.0
                     : B_TYPE == TYPE_Q4_0                    ? 8.0
+                    : B_TYPE == TYPE_Q3_K                    ? 4.0
                                                              : 0.0;
-const uint SCALE = B_TYPE == TYPE_Q6_K ? 208 : B_TYPE == TYPE_I4_G128 ? 64 : 0;
-const uint MORE_WORDS = B_TYPE == TYPE_Q6_K ? 8 : B_TYPE == TYPE_Q5_0 ? 1 : 0;
-const uint PART_BYTES = B_TYPE == TYPE_Q4_K ? 3 : B_TYPE == TYPE_Q6_K ? 2 : 0;
+const uint SCALE = B_TYPE == TYPE_Q6_K      ? 208
+                   : B_TYPE == TYPE_Q3_K    ? 108
+                   : B_TYPE == TYPE_I4_G128 ? 64
+                                            : 0;
+const uint MORE_WORDS = HALVES || B_TYPE == TYPE_Q5_K ? 8 : FIFTHS ? 1 : 0;
+const uint PART_BYTES = B_TYPE == TYPE_Q3_K                          ? 4
+                        : HAS_SIXES(B_TYPE)                          ? 3
+                        : B_TYPE == TYPE_Q6_K || B_TYPE == TYPE_IQ4_XS ? 2
+                                                                     : 0;
 
 uint64_t line; // word that this lane's column begins in
 uint skew;     // bytes of it before the column
@@ -105,11 +118,15 @@ float scale_of[2], least[2];
 // Loads the scales of 32 values, from value i of a block on that begins at byte `at`.
 void load_scales(uint at, uint i)
 {
-    uint head = 0, part[3] = {0, 0, 0};
-    uint six = 4u + i / 32u % 4u;
-    uvec3 from = uvec3(192u + i / 16u) + uvec3(0, 1, 0);
-    if (B_TYPE == TYPE_Q4_K)
-        from = uvec3(six, six + 4u, six + (i < 128u ? 0u : 8u));
+    uint head = 0, part[4] = {0, 0, 0, 0};
+    uint six = 4u + i / 32u % 4u, sixteen = i / 16u;
+    uvec4 from = uvec4(192u + sixteen) + uvec4(0, 1, 0, 0);
+    if (HAS_SIXES(B_TYPE))
+        from.xyz = uvec3(six, six + 4u, six + (i < 128u ? 0u : 8u));
+    if (B_TYPE == TYPE_Q3_K)
+        from = uvec4(96u, 97u, 104u, 105u) + uvec4(sixteen % 8u, sixteen % 8u, sixteen % 4u, sixteen % 4u);
+    if (B_TYPE == TYPE_IQ4_XS)
+        from.xy = uvec2(4u + i / 64u, 2u + i / 128u);
     if (B_TYPE != TYPE_I8)
         head = word_at(at + SCALE) >> shift_of(at + SCALE);
     [[unroll]] for (uint e = 0; e < PART_BYTES; e++)
@@ -119,7 +136,10 @@ void load_scales(uint at, uint i)
     if (B_TYPE == TYPE_MXFP4) {
         uint e = head & 0xffu;
         scale_of[0] = uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23);
-    } else if (B_TYPE == TYPE_Q4_K) {
+    } else if (B_TYPE == TYPE_IQ4_XS) {
+        uint low = part[0] >> 4u * (i / 32u % 2u) & 15u, high = part[1] >> 2u * (i / 32u % 4u) & 3u;
+        scale_of[0] *= float(int(low | high << 4) - 32);
+    } else if (HAS_SIXES(B_TYPE)) {
         bool first = i < 128u;
         scale_of[0] *= float(first ? part[0] & 63u : (part[2] & 15u) | part[0] >> 6 << 4);
         halves.y *= -float(first ? part[1] & 63u : part[2] >> 4 | part[1] >> 6 << 4);
@@ -127,8 +147,11 @@ void load_scales(uint at, uint i)
     [[unroll]] for (uint j = 0; j < 2; j++) {
         if (B_TYPE == TYPE_Q6_K)
             scale_of[j] *= float(bitfieldExtract(int(part[j]), 0, 8));
+        if (B_TYPE == TYPE_Q3_K)
+            scale_of[j] *= float(int(part[j] >> sixteen / 8u * 4u & 15u |
+                                     (part[j + 2] >> sixteen / 4u * 2u & 3u) << 4) - 32);
         least[j] = B_TYPE == TYPE_I4_G128 ? float(head >> 16) : scale_of[j] * ADDED;
-        if (B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_Q4_K)
+        if (HAS_OFFSET(B_TYPE))
             least[j] = -halves.y;
     }
 }
@@ -138,11 +161,16 @@ void load_values(uint k, uint s)
 {
     uint at = s * BYTES, more[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     run = k / VALUES * BYTES;
-    uint i = k % VALUES, part = i / 32u % 4u, first = at + FIRST, rest = at + 2u;
-    if (B_TYPE == TYPE_Q4_K)
+    uint i = k % VALUES, part = i / 32u % 4u, first = at + FIRST;
+    uint rest = at + (B_TYPE == TYPE_Q5_0 ? 2u : B_TYPE == TYPE_Q5_1 ? 4u : 0u);
+    if (HAS_SIXES(B_TYPE))
         first += i / 64u * 32u;
-    if (B_TYPE == TYPE_I4_G128)
+    if (B_TYPE == TYPE_I4_G128 || B_TYPE == TYPE_IQ4_XS)
         first += i / 2u;
+    if (B_TYPE == TYPE_Q5_K)
+        rest = 16u;
+    if (B_TYPE == TYPE_Q3_K)
+        first += 32u * (i / 128u);
     if (B_TYPE == TYPE_Q6_K) {
         first = 64u * (i / 128u) + 32u * (part % 2u);
         rest = 128u + 32u * (i / 128u);
@@ -154,7 +182,7 @@ void load_values(uint k, uint s)
     if (MORE_WORDS != 0) {
         LOAD_BYTES(more, rest, MORE_WORDS)
     }
-    if (B_TYPE == TYPE_Q5_0) {
+    if (FIFTHS) {
         [[unroll]] for (uint w = 0; w < 4; w++) {
             words[w + 4] = words[w] >> 4 & 0x0f0f0f0fu | spread_bits(more[0] >> 4 * w + 16) << 4;
             words[w] = words[w] & 0x0f0f0f0fu | spread_bits(more[0] >> 4 * w) << 4;
@@ -163,6 +191,11 @@ void load_values(uint k, uint s)
     [[unroll]] for (uint w = 0; w < 8; w++) {
         if (B_TYPE == TYPE_Q4_K)
             words[w] >>= 4u * (part % 2u);
+        if (B_TYPE == TYPE_Q5_K)
+            words[w] = words[w] >> 4u * (part % 2u) & 0x0f0f0f0fu |
+                       (more[w] >> i / 32u & 0x01010101u) << 4;
+        if (B_TYPE == TYPE_Q3_K)
+            words[w] = words[w] >> 2u * part & 0x03030303u | (more[w] >> i / 32u & 0x01010101u) << 2;
         if (B_TYPE == TYPE_Q6_K)
             words[w] = words[w] >> part / 2u * 4u & 0x0f0f0f0fu |
                        (more[w] >> 2u * part & 0x03030303u) << 4;
@@ -179,6 +212,8 @@ float value(uint word, uint e, uint h)
     uint shift = e * 8, most = NIBBLES || B_TYPE == TYPE_Q4_K ? 15 : 255;
     if (B_TYPE == TYPE_MXFP4)
         return scale_of[0] * from_e2m1(word >> shift & 15u);
+    if (IS_NONLINEAR(B_TYPE))
+        return scale_of[0] * from_nonlinear(vec4(float(int(word >> shift & 15u) - 8))).x;
     if (most == 255 && shift == 24) { // else the integer would be negative
         word >>= 24;
         shift = 0;
@@ -198,7 +233,7 @@ void round_values()
         [[unroll]] for (uint part = 0; part < 32 / WORDS / 4; part++)
             [[unroll]] for (uint e = 0; e < 4; e++) {
                 uint j = B_TYPE == TYPE_I4_G128 ? 8 * w + 2 * e + part : 16 * part + 4 * w + e;
-                uint h = B_TYPE == TYPE_Q6_K ? w / 4 : 0;
+                uint h = HALVES ? w / 4 : 0;
                 b[j] = rounded(value(words[w] >> 4 * part, e, h), A_TYPE);
             }
 }

@@ -39,7 +39,9 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { flo
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[32]; };
 layout(buffer_reference, buffer_reference_align = 1) readonly buffer Bytes { uint8_t at[]; };
 
-const bool SCALES = SCALES_CHAINS(A_TYPE, B_TYPE); // else the values themselves are multiplied
+// Whether 16 values share a scale.
+const bool HALVES = B_TYPE == TYPE_Q6_K || B_TYPE == TYPE_Q3_K;
+const bool SCALES = SCALES_CHAINS(A_TYPE, B_TYPE) && !HALVES; // else the values are multiplied
 
 // What each row has in the column's lane: the step before, the sum of a group and what rounding
 // took from that, the sum of all groups before.
@@ -96,13 +98,23 @@ void load_nibbles(uint64_t at, int bias)
     }
 }
 
-void load_q5_0(uint64_t at)
+// Nibbles that choose of a table.
+void load_nonlinear(uint64_t at)
 {
-    uint fifth = four_bytes(at + 2) >> gl_SubgroupInvocationID;
+    load_nibbles(at, 8);
+    vec4 found = from_nonlinear(vec4(integer[0], integer[1], integer[2], integer[3]));
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        integer[i] = found[i];
+}
+
+// Of q5_0 and q5_1, whose fifth bits are at `at`, less `bias`.
+void load_fifths(uint64_t at, int bias)
+{
+    uint fifth = four_bytes(at) >> gl_SubgroupInvocationID;
     [[unroll]] for (uint i = 0; i < 2; i++) {
-        uint both = uint(bytes_at(at + 6 + 8 * i));
-        integer[i] = float(int(both & 15u | (fifth >> 8 * i & 1u) << 4) - 16);
-        integer[i + 2] = float(int(both >> 4 | (fifth >> 8 * i + 16 & 1u) << 4) - 16);
+        uint both = uint(bytes_at(at + 4 + 8 * i));
+        integer[i] = float(int(both & 15u | (fifth >> 8 * i & 1u) << 4) - bias);
+        integer[i + 2] = float(int(both >> 4 | (fifth >> 8 * i + 16 & 1u) << 4) - bias);
     }
 }
 
@@ -112,6 +124,24 @@ void load_q4_k(uint64_t at, uint part, uint odd)
     [[unroll]] for (uint i = 0; i < 4; i++) {
         uint both = uint(bytes_at(at + (16u + part / 2u * 32u + 8u * i)));
         integer[i] = float(int(both >> 4u * odd & 15u));
+    }
+}
+
+void load_q5_k(uint64_t at, uint part, uint odd)
+{
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        uint both = uint(bytes_at(at + (48u + part / 2u * 32u + 8u * i)));
+        uint fifth = uint(bytes_at(at + (16u + 8u * i))) >> part & 1u;
+        integer[i] = float(int(both >> 4u * odd & 15u | fifth << 4));
+    }
+}
+
+void load_q3_k(uint64_t at, uint part)
+{
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        uint low = uint(bytes_at(at + (32u + 32u * (part / 4u) + 8u * i))) >> part % 4u * 2u & 3u;
+        uint high = uint(bytes_at(at + 8u * i)) >> part & 1u;
+        integer[i] = float(int(low | high << 2) - 4);
     }
 }
 
@@ -158,6 +188,21 @@ void load_scales_k(uint at, uint part)
             scale_of[j] = scale * float(signed_byte(each_byte(at + 192u + 2u * part + j)));
         return;
     }
+    if (B_TYPE == TYPE_Q3_K) {
+        float scale = unpackHalf2x16(each_two(at + 108)).x;
+        [[unroll]] for (uint j = 0; j < 2; j++) {
+            uint i = 2u * part + j, low = each_byte(at + (96u + i % 8u)) >> i / 8u * 4u & 15u;
+            uint high = each_byte(at + (104u + i % 4u)) >> i / 4u * 2u & 3u;
+            scale_of[j] = scale * float(int(low | high << 4) - 32);
+        }
+        return;
+    }
+    if (B_TYPE == TYPE_IQ4_XS) {
+        uint low = each_byte(at + (4u + part / 2u)) >> part % 2u * 4u & 15u;
+        uint high = each_two(at + 2) >> 2u * part & 3u;
+        scale_of[0] = unpackHalf2x16(each_two(at)).x * float(int(low | high << 4) - 32);
+        return;
+    }
     uint six = at + 4u + part % 4u;
     uint s = each_byte(six), m = each_byte(six + 4), more = each_byte(six + (part < 4u ? 0u : 8u));
     vec2 scales = unpackHalf2x16(each_four(at));
@@ -174,9 +219,9 @@ void load_scales(uint k)
     offset = 0.0;
     if (B_TYPE == TYPE_I8)
         scale_of[0] = 1.0;
-    else if (B_TYPE == TYPE_Q4_K || B_TYPE == TYPE_Q6_K)
+    else if (BLOCK_VALUES(B_TYPE) == 256)
         load_scales_k(at, part_of(k));
-    else if (B_TYPE == TYPE_Q4_1) {
+    else if (B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_Q5_1) {
         vec2 scales = unpackHalf2x16(each_four(at));
         scale_of[0] = scales.x;
         offset = scales.y;
@@ -200,7 +245,17 @@ void load_integers(uint64_t begin, uint k, uint odd)
     else if (B_TYPE == TYPE_Q4_1)
         load_nibbles(at + 4, 0);
     else if (B_TYPE == TYPE_Q5_0)
-        load_q5_0(at);
+        load_fifths(at + 2, 16);
+    else if (B_TYPE == TYPE_Q5_1)
+        load_fifths(at + 4, 0);
+    else if (B_TYPE == TYPE_IQ4_NL)
+        load_nonlinear(at + 2);
+    else if (B_TYPE == TYPE_IQ4_XS)
+        load_nonlinear(at + (8u + 16u * part_of(k)));
+    else if (B_TYPE == TYPE_Q5_K)
+        load_q5_k(at, part_of(k), odd);
+    else if (B_TYPE == TYPE_Q3_K)
+        load_q3_k(at, part_of(k));
     else if (B_TYPE == TYPE_Q4_K)
         load_q4_k(at, part_of(k), odd);
     else if (B_TYPE == TYPE_Q6_K)
@@ -209,6 +264,18 @@ void load_integers(uint64_t begin, uint k, uint odd)
         load_mxfp4(at);
     else
         load_i4(at, 32 * part_of(k));
+}
+
+// Integer i of the 32 of a part of a block of a type that has offsets.
+uint integer_at(uint64_t at, uint part, uint i)
+{
+    if (BLOCK_VALUES(B_TYPE) == 256) {
+        uint first = B_TYPE == TYPE_Q5_K ? 48u : 16u;
+        uint q = byte_at(at + (first + part / 2u * 32u + i)) >> 4u * (part % 2u) & 15u;
+        return B_TYPE == TYPE_Q5_K ? q | (byte_at(at + (16u + i)) >> part & 1u) << 4 : q;
+    }
+    uint q = byte_at(at + ((B_TYPE == TYPE_Q5_1 ? 8u : 4u) + i % 16u)) >> 4u * (i / 16u) & 15u;
+    return B_TYPE == TYPE_Q5_1 ? q | (four_bytes(at + 4) >> i & 1u) << 4 : q;
 }
 
 // See lib/infinite.glsl: the sum of the products of a row's values that are not finite with a column of
@@ -229,10 +296,8 @@ float infinite_products(Float a, uint64_t begin)
         uint part = part_of(k0);
         for (uint i = 0; i < 32; i++) {
             float x = relu(row.at[i / 4][i % 4]);
-            uint byte = byte_at(at + (B_TYPE == TYPE_Q4_1 ? 4u + i % 16u : 16u + part / 2u * 32u + i));
-            uint q = byte >> 4u * (B_TYPE == TYPE_Q4_1 ? i / 16u : part % 2u) & 15u;
             if (!is_finite(x))
-                sum += x * fma(scale_of[0], float(int(q)), offset);
+                sum += x * fma(scale_of[0], float(int(integer_at(at, part, i))), offset);
         }
     }
     return sum;
@@ -254,7 +319,7 @@ void load_values(uint column, uint k, uint odd)
     if (SCALES)
         return;
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        float scale = subgroupShuffle(scale_of[B_TYPE == TYPE_Q6_K ? i / 2 : 0], column);
+        float scale = subgroupShuffle(scale_of[HALVES ? i / 2 : 0], column);
         float value = fma(scale, integer[i], subgroupShuffle(offset, column));
         integer[i] = rounded_to(vec4(value), A_TYPE).x;
     }
