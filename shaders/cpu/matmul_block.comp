@@ -124,7 +124,7 @@ void load_scales(uint at, uint i)
     if (HAS_SIXES(B_TYPE))
         from.xyz = uvec3(six, six + 4u, six + (i < 128u ? 0u : 8u));
     if (B_TYPE == TYPE_Q3_K)
-        from = uvec4(96u, 97u, 104u, 105u) + uvec4(sixteen % 8u, sixteen % 8u, sixteen % 4u, sixteen % 4u);
+        from = uvec4(96u, 97u, 104u, 105u) + uvec4(uvec2(sixteen % 8u), uvec2(sixteen % 4u));
     if (B_TYPE == TYPE_IQ4_XS)
         from.xy = uvec2(4u + i / 64u, 2u + i / 128u);
     if (B_TYPE != TYPE_I8)
@@ -195,7 +195,8 @@ void load_values(uint k, uint s)
             words[w] = words[w] >> 4u * (part % 2u) & 0x0f0f0f0fu |
                        (more[w] >> i / 32u & 0x01010101u) << 4;
         if (B_TYPE == TYPE_Q3_K)
-            words[w] = words[w] >> 2u * part & 0x03030303u | (more[w] >> i / 32u & 0x01010101u) << 2;
+            words[w] = words[w] >> 2u * part & 0x03030303u |
+                       (more[w] >> i / 32u & 0x01010101u) << 2;
         if (B_TYPE == TYPE_Q6_K)
             words[w] = words[w] >> part / 2u * 4u & 0x0f0f0f0fu |
                        (more[w] >> 2u * part & 0x03030303u) << 4;

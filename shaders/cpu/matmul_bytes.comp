@@ -107,7 +107,7 @@ void load_nonlinear(uint64_t at)
         integer[i] = found[i];
 }
 
-// Of q5_0 and q5_1, whose fifth bits are at `at`, less `bias`.
+// Integers of q5_0 and q5_1, whose fifth bits are at `at`, less `bias`.
 void load_fifths(uint64_t at, int bias)
 {
     uint fifth = four_bytes(at) >> gl_SubgroupInvocationID;
