@@ -134,7 +134,9 @@ static bool open_step(struct mixed_plan *p, struct mixed_step *step, const struc
                       struct rng *rng)
 {
     const struct mixed_sizes *s = &m->sizes;
-    const uint32_t most = s->capacity < 40 ? s->capacity : 40, n_start = s->batch + 1;
+    const uint32_t long_rows = rng_chance(rng, 50) ? 150 : 40; /* more than a chunk, or less */
+    const uint32_t most = s->capacity < long_rows ? s->capacity : long_rows;
+    const uint32_t n_start = s->batch + 1;
     step->rows = (enum mixed_rows)rng_range(rng, MIXED_DENSE, MIXED_RAGGED);
     step->n = rng_chance(rng, 40) ? 1 : rng_range(rng, 1, most);
     bool ok = true;
