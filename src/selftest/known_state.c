@@ -81,7 +81,7 @@ enum vka_status known_recurrent(struct solution *s)
 enum { LONG = 70 };
 
 /* 1 / length of token t of an operand. */
-static double unit_of(uint32_t seed, uint32_t t)
+static double one_by_length(uint32_t seed, uint32_t t)
 {
     double sum = 0;
     for (uint32_t i = 0; i < FEATURES; i++)
@@ -91,11 +91,11 @@ static double unit_of(uint32_t seed, uint32_t t)
 }
 
 /* A token of one head, with keys of length 1, softplus and sigmoid in front, so that nothing grows. */
-static void take_unit_token(uint32_t t, double state[FEATURES][VALUES], double y[VALUES])
+static void take_short_token(uint32_t t, double state[FEATURES][VALUES], double y[VALUES])
 {
     const double beta = 1 / (1 + exp(-(double)known_value(5, t)));
     const double f = exp(-exp((double)known_value(7, 0)) * log1p(exp((double)known_value(4, t))));
-    const double of_q = unit_of(1, t), of_k = unit_of(2, t);
+    const double of_q = one_by_length(1, t), of_k = one_by_length(2, t);
     for (uint32_t j = 0; j < VALUES; j++) {
         double told = 0;
         for (uint32_t i = 0; i < FEATURES; i++)
@@ -129,6 +129,6 @@ enum vka_status known_chunked(struct solution *s)
     ENSURE(vka_plan_add_linear_attention(s->plan, &op));
     ENSURE(known_want(s, op.output));
     for (uint32_t t = 0; t < LONG; t++)
-        take_unit_token(t, state, s->want + t * VALUES);
+        take_short_token(t, state, s->want + t * VALUES);
     return known_run(s, op.output, 1);
 }
