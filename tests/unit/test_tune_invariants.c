@@ -44,8 +44,10 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_true(c.rows > 0 && c.columns > 0);
     assert_true(c.b_tile || !p->b_tile); /* packed B is for the kernels that read it */
     if (c.size.m) {
-        uint32_t subs = c.subs_m * c.subs_n;
-        uint32_t shared = (c.rows + c.columns) * (c.depth + 8) * 2 + subs * c.size.m * c.size.n * 4;
+        uint32_t subs = c.subs_m * c.subs_n, both = c.a_rows + c.columns;
+        uint32_t rows =
+            both > c.rows ? both : c.rows; /* of A, then of B; matrices of A may end there */
+        uint32_t shared = rows * (c.depth + 8) * 2 + subs * c.size.m * c.size.n * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
         assert_in_range(c.lanes, subs * c.subgroup, COOP_SUBGROUPS * has->subgroup_size);
         assert_int_equal(c.lanes % c.subgroup, 0);
