@@ -4,9 +4,12 @@
  *     AS_GPU_TYPE     a VkPhysicalDeviceType
  *     AS_GPU_VENDOR   a vendor's id of PCI
  *     AS_GPU_BUFFERS  the most storage buffers of a kernel
+ *     AS_GPU_SHARED   bytes of shared memory, of which Mesa's CPU driver has more than it says
  *     AS_GPU_SUBSET   it lists VK_KHR_portability_subset, which the loader takes from the application, and
  *                     has no float64, as Metal has none
  *     AS_GPU_LANES    of a subgroup, for what runs nothing: the driver keeps its own
+ *     AS_GPU_MATRICES it has matrices of float16 with float32 sums of so many rows, columns and k, and no
+ *                     others, for modules without matrices (tests/compile/matrices.py)
  *
  * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
  * mistakes still holds. The layer stands between instances alone: the loader leaves one without
@@ -17,6 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <vulkan/vk_layer.h>
+
+/* A VkCooperativeMatrixPropertiesKHR, which the oldest headers that we build with have not. */
+struct matrix {
+    VkStructureType type;
+    void *next;
+    uint32_t m, n, k;
+    int32_t a, b, c, result; /* of VkComponentTypeKHR: 0 is float16, 1 float32 */
+    VkBool32 saturating;
+    int32_t scope; /* of VkScopeKHR: 3 is a subgroup */
+};
+typedef VkResult(VKAPI_PTR *list_matrices_function)(VkPhysicalDevice, uint32_t *, struct matrix *);
 
 /* An instance, which its physical devices share the first word with: the loader's dispatch table. */
 struct instance {
@@ -29,6 +43,7 @@ struct instance {
     PFN_vkGetPhysicalDeviceFeatures features;
     PFN_vkGetPhysicalDeviceFeatures2 features2;
     PFN_vkEnumerateDeviceExtensionProperties extensions;
+    list_matrices_function matrices;
 };
 
 static struct instance *instances;
@@ -64,6 +79,8 @@ static void pretend(VkPhysicalDeviceProperties *p)
     p->vendorID = setting("AS_GPU_VENDOR", 0x10de);
     p->limits.maxPerStageDescriptorStorageBuffers =
         setting("AS_GPU_BUFFERS", p->limits.maxPerStageDescriptorStorageBuffers);
+    p->limits.maxComputeSharedMemorySize =
+        setting("AS_GPU_SHARED", p->limits.maxComputeSharedMemorySize);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice device,
@@ -130,6 +147,20 @@ static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, c
     return result;
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL list_matrices(VkPhysicalDevice device, uint32_t *n,
+                                                    struct matrix *list)
+{
+    const uint32_t size = setting("AS_GPU_MATRICES", 0), room = *n;
+    if (!size)
+        return find(device).matrices(device, n, list);
+    *n = list && room == 0 ? 0 : 1;
+    if (list && room == 0)
+        return VK_INCOMPLETE;
+    if (list)
+        *list = (struct matrix){list->type, list->next, size, size, size, 0, 0, 1, 1, VK_FALSE, 3};
+    return VK_SUCCESS;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
                                                       const VkAllocationCallbacks *a,
                                                       VkInstance *handle)
@@ -163,6 +194,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
         (PFN_vkGetPhysicalDeviceFeatures2)i->get(*handle, "vkGetPhysicalDeviceFeatures2");
     i->extensions = (PFN_vkEnumerateDeviceExtensionProperties)i->get(
         *handle, "vkEnumerateDeviceExtensionProperties");
+    i->matrices = (list_matrices_function)i->get(
+        *handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     pthread_mutex_lock(&lock);
     i->next = instances;
     instances = i;
@@ -204,6 +237,7 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_proc(VkInstance handle, cons
         {"vkGetPhysicalDeviceFeatures2", (PFN_vkVoidFunction)get_features2},
         {"vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction)get_features2},
         {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions},
+        {"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", (PFN_vkVoidFunction)list_matrices},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (strcmp(name, own[i].name) == 0)

@@ -1,10 +1,10 @@
 /* Every elementary function and conversion of the kernels against double, on the device.
  *
- *     check_functions [--function PREFIX] [--all [--part I/N]] [--device NAME] [--list]
+ *     check_functions [--function PREFIX] [--reader NAME] [--all [--part I/N]] [--device NAME] [--list]
  *
  * By default the arguments are all float32 within 8 units of each point at which code branches, rounds or
  * reduces, and one float32 in 65,537. --all: all float32, or a part of them, so that days of work can be
- * cut: --part 3/64. Functions of 16-bit numbers take all 65,536 in either case. Prints each
+ * cut: --part 3/64. --reader: blocks are read by that kernel alone, such as matmul_few. Functions of 16-bit numbers take all 65,536 in either case. Prints each
  * function's worst error and where it is. */
 #include "patience.h"
 #include "functions.h"
@@ -26,7 +26,7 @@
 #define HALVES 65536u
 
 struct settings {
-    const char *prefix, *device;
+    const char *prefix, *reader, *device;
     bool all, list;
     unsigned part, n_part;
 };
@@ -309,9 +309,13 @@ static bool check_function(struct vka_device *device, const struct function *f,
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"function", required_argument, NULL, 'f'}, {"all", no_argument, NULL, 'a'},
-        {"part", required_argument, NULL, 'p'},     {"device", required_argument, NULL, 'd'},
-        {"list", no_argument, NULL, 'l'},           {NULL, 0, NULL, 0},
+        {"function", required_argument, NULL, 'f'},
+        {"all", no_argument, NULL, 'a'},
+        {"part", required_argument, NULL, 'p'},
+        {"device", required_argument, NULL, 'd'},
+        {"reader", required_argument, NULL, 'r'},
+        {"list", no_argument, NULL, 'l'},
+        {NULL, 0, NULL, 0},
     };
     bool ok = true;
     char end;
@@ -323,6 +327,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->all = true;
         else if (o == 'd')
             s->device = optarg;
+        else if (o == 'r')
+            s->reader = optarg;
         else if (o == 'p')
             ok = sscanf(optarg, "%u/%u%c", &s->part, &s->n_part, &end) == 2 && s->part-- >= 1 &&
                  s->part < s->n_part;
@@ -360,8 +366,9 @@ int main(int argc, char **argv)
     size_t n = 0;
     bool ok = true;
     if (!parse(argc, argv, &s)) {
-        fprintf(stderr, "usage: check_functions [--function PREFIX] [--all [--part I/N]]\n"
-                        "                       [--device NAME] [--list]\n");
+        fprintf(stderr,
+                "usage: check_functions [--function PREFIX] [--reader NAME] [--all [--part I/N]]\n"
+                "                       [--device NAME] [--list]\n");
         return 2;
     }
     enum vka_status status = vka_device_create(
@@ -383,7 +390,7 @@ int main(int argc, char **argv)
             ok &= check_quantisers(device);
     }
     if (s.part == 0)
-        n += check_blocks(device, s.prefix, s.all, s.list, &ok);
+        n += check_blocks(device, s.prefix, s.reader, s.all, s.list, &ok);
     free(common.bits);
     vka_device_destroy(&device);
     if (n == 0)

@@ -97,8 +97,10 @@ void points_common(struct points *p);
 void points_push(struct points *p, uint32_t bits);
 
 /* Decoding of blocks by every kernel that reads them, of the types "blocks_<type>" that begin with prefix,
- * which are counted. all: every scale, else some of each magnitude. */
-size_t check_blocks(struct vka_device *device, const char *prefix, bool all, bool list, bool *ok);
+ * which are counted; by the kernel `reader` alone where it is not NULL. all: every scale, else some of each
+ * magnitude. */
+size_t check_blocks(struct vka_device *device, const char *prefix, const char *reader, bool all,
+                    bool list, bool *ok);
 
 /* What caches and quantised activations keep of values. */
 bool check_quantisers(struct vka_device *device);

@@ -292,20 +292,20 @@ static bool check_reader(struct decoding *d, bool all)
 
 /* Whether a reader is tried. At a landing all types are read as rows, and by products in turn
  * (problems/turns.h): by one product, where kernels read four values by the same function of
- * lib/blocks.glsl. */
-static bool tries(const struct reader *reader, enum vka_dtype type, bool all)
+ * lib/blocks.glsl. `only`: by the reader of that name, where it is not NULL. */
+static bool tries(const struct reader *reader, enum vka_dtype type, bool all, const char *only)
 {
     const bool own = matmul_reads_blocks(reader->kernel);
-    if (own && !dtype_has_cpu_kernels(type))
+    if ((own && !dtype_has_cpu_kernels(type)) || (only && strcmp(only, reader->name) != 0))
         return false;
     if (all || !reader->product)
         return true;
     return turn_takes(type, own ? dtype_has_cpu_kernels : dtype_is_block) &&
-           (RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) ||
+           (only || RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) ||
             (reader->kernel == KERNEL_matmul_few && reader->input == VKA_F32));
 }
 
-static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
+static bool check_type(struct vka_device *device, enum vka_dtype type, bool all, const char *only)
 {
     struct decoding d = {.device = device, .type = type};
     struct rng rng = {(uint64_t)type};
@@ -325,7 +325,7 @@ static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
     for (size_t r = 0; r < sizeof readers / sizeof *readers && d.blocks && d.y; r++) {
         d.reader = &readers[r];
         const enum kernel kernel = readers[r].kernel;
-        if (tries(d.reader, type, all) && !kernel_missing(kernel, &device->caps))
+        if (tries(d.reader, type, all, only) && !kernel_missing(kernel, &device->caps))
             ok &= check_reader(&d, all);
     }
     free(d.blocks);
@@ -333,9 +333,21 @@ static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
     return ok;
 }
 
-size_t check_blocks(struct vka_device *device, const char *prefix, bool all, bool list, bool *ok)
+/* Whether the device runs a reader of that name. */
+static bool has_reader(const struct vka_device *device, const char *name)
+{
+    for (size_t r = 0; r < sizeof readers / sizeof *readers; r++)
+        if (strcmp(readers[r].name, name) == 0 && !kernel_missing(readers[r].kernel, &device->caps))
+            return true;
+    printf("FAIL --reader %s: the device runs no such reader of blocks\n", name);
+    return false;
+}
+
+size_t check_blocks(struct vka_device *device, const char *prefix, const char *reader, bool all,
+                    bool list, bool *ok)
 {
     size_t n = 0;
+    *ok &= !reader || has_reader(device, reader);
     for (EACH_TYPE(type, dtype_is_block)) {
         char name[32];
         clock_t start = clock();
@@ -343,7 +355,7 @@ size_t check_blocks(struct vka_device *device, const char *prefix, bool all, boo
         if (strncmp(name, prefix, strlen(prefix)) != 0)
             continue;
         n++;
-        bool good = list || check_type(device, type, all);
+        bool good = list || check_type(device, type, all, reader);
         if (list)
             printf("%s\n", name);
         else
