@@ -607,8 +607,8 @@ enum vka_path {
 struct vka_plan_info {
     size_t struct_size;
     enum vka_path path;
-    /* The bytes that a slice of scores should take at most; 0: 64 MiB. A slice is at least one
-     * row, however long that is. */
+    /* The bytes that a slice of scores should take at most, or what linear attention keeps of chunks;
+     * 0: 64 MiB. A slice is at least one row, however long that is, or one chunk. */
     uint64_t workspace_limit;
     bool timestamps;      /* measure each pass on the device */
     bool count_nonfinite; /* count NaN and Inf in the outputs, see vka_plan_nonfinite */

@@ -47,7 +47,7 @@ struct run {
     enum rows rows;
     uint32_t first, count, begin, end;
     uint32_t whole_n_q;
-    uint64_t budget;
+    uint64_t budget, workspace;
 };
 
 static struct vka_device *device;
@@ -185,9 +185,10 @@ static void run(const struct run *r, struct result *result)
     check(vka_tensor_create(device, VKA_F32, 4, states, &t[STATES]));
     const size_t size = r->count * sizeof result->state[0];
     check(vka_tensor_write(t[STATES], result->state[r->first], size));
-    check(vka_plan_create(
-        device, VKA_INFO(vka_plan_info, .submit_budget = r->budget, .whole_n_q = r->whole_n_q),
-        &plan));
+    check(vka_plan_create(device,
+                          VKA_INFO(vka_plan_info, .submit_budget = r->budget,
+                                   .whole_n_q = r->whole_n_q, .workspace_limit = r->workspace),
+                          &plan));
     check(vka_plan_add_linear_attention(
         plan, VKA_INFO(vka_linear_attention_op, .rule = VKA_RULE_GATED_DELTA, .q = t[Q], .k = t[K],
                        .v = t[V], .decay = t[DECAY], .beta = t[BETA], .past_state = t[STATES],
@@ -225,7 +226,7 @@ static void each_alone(uint32_t whole_n_q)
 {
     reset(&alone);
     for (uint32_t i = 0; i < SEQUENCES; i++) {
-        const struct run r = {DENSE, i, 1, 0, MOST, whole_n_q, 0};
+        const struct run r = {DENSE, i, 1, 0, MOST, whole_n_q, 0, 0};
         if (rows_of[i] == 0)
             continue;
         run(&r, &alone);
@@ -250,11 +251,29 @@ static void neighbours(void **state)
     each_alone(0);
     for (enum rows rows = PADDED; rows <= RAGGED; rows++)
         for (uint64_t budget = 0; budget <= 1 && takes(rows); budget++) {
-            const struct run r = {rows, 0, SEQUENCES, 0, MOST, 0, budget};
+            const struct run r = {rows, 0, SEQUENCES, 0, MOST, 0, budget, 0};
             reset(&other);
             run(&r, &other);
             assert_true(other.chunked > budget && other.recurrent > budget);
             compare(&other, &alone, names[rows][budget]);
+        }
+}
+
+/* Room for few chunks: two by the plan's limit, one or more by what the device allocates. */
+static void little_room(void **state)
+{
+    const uint64_t most = device->caps.properties.max_allocation;
+    (void)state;
+    each_alone(0);
+    for (enum rows rows = PADDED; rows <= RAGGED; rows++)
+        for (int i = 0; i < 2 && takes(rows); i++) {
+            const struct run r = {rows, 0, SEQUENCES, 0, MOST, 0, VKA_NO_BUDGET, i ? 0 : 70000};
+            reset(&other);
+            device->caps.properties.max_allocation = i ? 200000 : most;
+            run(&r, &other);
+            device->caps.properties.max_allocation = most;
+            assert_true(other.chunked > 2);
+            compare(&other, &alone, i ? "small allocations" : "a small workspace");
         }
 }
 
@@ -264,7 +283,7 @@ static void run_slices(uint32_t rows, uint32_t whole_n_q)
     reset(&other);
     for (uint32_t begin = 0; begin < MOST; begin += rows) {
         const struct run r = {
-            takes(RAGGED) ? RAGGED : PADDED, 0, SEQUENCES, begin, begin + rows, whole_n_q, 0};
+            takes(RAGGED) ? RAGGED : PADDED, 0, SEQUENCES, begin, begin + rows, whole_n_q, 0, 0};
         run(&r, &other);
         if (!other.chunked != (whole_n_q < 64) || !other.recurrent != (whole_n_q >= 64))
             fail_msg("whole_n_q %u: the rule takes another kernel", whole_n_q);
@@ -320,7 +339,8 @@ static void state_between_passes(void **state)
 TEST_PROGRAM(state_bits)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(state_between_passes),
-                                       cmocka_unit_test(neighbours), cmocka_unit_test(slices)};
+                                       cmocka_unit_test(neighbours), cmocka_unit_test(little_room),
+                                       cmocka_unit_test(slices)};
     if (vka_device_create(VKA_INFO(vka_device_info, .skip_self_test = true), &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of states were compared\n");
         return 77;

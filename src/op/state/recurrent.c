@@ -1,5 +1,6 @@
 #include "op/state/recurrent.h"
 
+#include "core/arith.h"
 #include "core/dtype.h"
 #include "op/common/copy.h"
 #include "plan/settle.h"
@@ -10,9 +11,8 @@
 #define PARAMETERS 12 /* slot */
 #define AXIS_TOKEN 2
 #define SPAN_CHUNKED LINEAR_CHUNK
-#define WEIGHTS 13 /* slot */
-#define WEIGHTS_MOST \
-    ((uint64_t)64 << 20) /* bytes, beyond which a pass takes fewer tokens or sequences */
+#define WEIGHTS 13                                  /* slot */
+#define CHUNK_BYTES ((uint64_t)LINEAR_WEIGHTS * 16) /* weights of a chunk of a state */
 
 struct recurrent {
     struct linear *l;
@@ -63,11 +63,19 @@ static uint64_t slots_of(const struct recurrent *r, const uint32_t size[4], uint
     return together;
 }
 
-static bool weights_fit(const struct recurrent *r, const uint32_t size[4])
+/* Bytes of weights, beyond which a pass takes fewer tokens or sequences: one chunk at least. */
+static uint64_t most_weights(const struct vka_plan *plan)
+{
+    const struct vka_device_properties *has = &plan->caps.properties;
+    const uint64_t room = least(has->max_buffer_range, has->max_allocation / 2);
+    const uint64_t most = least(plan->workspace_limit, room);
+    return most > CHUNK_BYTES ? most : CHUNK_BYTES;
+}
+
+static uint64_t weights_of(const struct recurrent *r, const uint32_t size[4])
 {
     uint32_t own;
-    return !is_chunked(r) ||
-           slots_of(r, size, &own) * size[1] * LINEAR_WEIGHTS * 16 <= WEIGHTS_MOST;
+    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * CHUNK_BYTES : 0;
 }
 
 static struct work work_of(const struct recurrent *r, const uint32_t size[4])
@@ -290,7 +298,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, r, slice, &pass);
     const bool dense = !r->l->rows.q_start,
                long_span = slice->size[AXIS_TOKEN] > cut->least[AXIS_TOKEN];
-    if (!weights_fit(r, slice->size))
+    if (weights_of(r, slice->size) > most_weights(plan))
         return long_span ? AXIS_TOKEN : cut_first_axis(slice, cut->least);
     if (!plan_pass_has_room(plan, &pass)) {
         if (slice->size[0] == 1 && dense && long_span && slice->size[1] <= plan->caps.max_groups[1])
@@ -324,9 +332,7 @@ static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
 static enum vka_status make_weights(struct vka_plan *plan, const uint32_t size[4],
                                     struct recurrent *r)
 {
-    uint32_t own;
-    const uint64_t whole = slots_of(r, size, &own) * size[1] * LINEAR_WEIGHTS * 16;
-    const uint64_t bytes = whole < WEIGHTS_MOST ? whole : WEIGHTS_MOST;
+    const uint64_t bytes = least(weights_of(r, size), most_weights(plan));
     const uint32_t shape[4] = {1, 1, 1, (uint32_t)(bytes / 4)};
     return plan_scratch(plan, VKA_F32, shape, &r->weights);
 }
