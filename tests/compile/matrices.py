@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The product by matrix units, made to run where there are none: for matrices of sizes that no CPU driver has.
+"""The product by matrix units, made to run where no driver has matrices of that size.
 
 matrices.py SHADERS MODULES GLSLANG FOLDER
 
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from spirv import fnv1a, read
 
-KERNELS = {"matmul_coop_f16": []}
-# (what a line has, what it becomes, how often); {0}, {1} ... are arguments of the call there.
+KERNEL = "matmul_coop_f16"
+# What stands once in the source, and what it becomes.
 EDITS = [
-    ("#extension GL_KHR_cooperative_matrix : require\n", "", 1),
+    ("#extension GL_KHR_cooperative_matrix : require\n", ""),
     ("coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];\n", """\
 struct accumulator { float x[M * N / LANES]; };
 accumulator acc[MATS_M * MATS_N];
@@ -51,47 +51,46 @@ void store_sums(uint c, uint first)
     [[dont_unroll]] for (uint e = 0; e < M * N / LANES; e++)
         results[first + e * LANES + gl_SubgroupInvocationID] = acc[c].x[e];
 }
-""", 1),
-    ("coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];", "uint a[MATS_M];", 1),
-    ("coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;", "uint b;", 1),
-    ("coopMatLoad(a[i], tiles, ", "a[i] = (", 1),
-    ("coopMatLoad(b, tiles, ", "b = (", 1),
-    (", PITCH,\n                        gl_CooperativeMatrixLayoutRowMajor);", ");", 1),
-    (", PITCH,\n                        gl_CooperativeMatrixLayoutColumnMajor);", ");", 1),
+"""),
+    ("coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];", "uint a[MATS_M];"),
+    ("coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;", "uint b;"),
+    ("coopMatLoad(a[i], tiles, ", "a[i] = ("),
+    ("coopMatLoad(b, tiles, ", "b = ("),
+    (", PITCH,\n                        gl_CooperativeMatrixLayoutRowMajor);", ");"),
+    (", PITCH,\n                        gl_CooperativeMatrixLayoutColumnMajor);", ");"),
     ("acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);",
-     "multiply(a[i], b, i * MATS_N + j);", 1),
+     "multiply(a[i], b, i * MATS_N + j);"),
     ("acc[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);",
-     "[[dont_unroll]] for (uint e = 0; e < M * N / LANES; e++) acc[i].x[e] = 0.0;", 1),
+     "[[dont_unroll]] for (uint e = 0; e < M * N / LANES; e++) acc[i].x[e] = 0.0;"),
     ("coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);",
-     "load_sums(i, mine);", 1),
+     "load_sums(i, mine);"),
     ("coopMatStore(acc[i * MATS_N + j], results, mine, N,\n"
      "                         gl_CooperativeMatrixLayoutRowMajor);",
-     "store_sums(i * MATS_N + j, mine);", 1),
+     "store_sums(i * MATS_N + j, mine);"),
 ]
 
 
 def edited(source: str) -> str:
     """The source without matrices; ends the program where a line is no longer there as it is above."""
-    for old, new, times in EDITS:
-        if source.count(old) != times:
-            sys.exit(f"FAIL: matmul_coop.comp has {source.count(old)} times, not {times}: {old!r}")
+    for old, new in EDITS:
+        if source.count(old) != 1:
+            sys.exit(f"FAIL: matmul_coop.comp has {source.count(old)} times, not once: {old!r}")
         source = source.replace(old, new)
     return source
 
 
 def main() -> None:
-    """Compiles each kernel, edited, into the folder."""
+    """Compiles the edited kernel into the folder."""
     shaders, modules, glslang, folder = map(Path, sys.argv[1:])
     source = edited((shaders / "matmul" / "matmul_coop.comp").read_text(encoding="utf-8"))
-    for name, defines in KERNELS.items():
-        target = folder / f"{fnv1a(read(modules / f'{name}.spv')):016x}.spv"
-        with tempfile.NamedTemporaryFile("w", suffix=".comp", encoding="utf-8") as file:
-            file.write(source)
-            file.flush()
-            made = subprocess.run([glslang, "--target-env", "vulkan1.1", f"-I{shaders}", *defines,
-                                   "-o", target, file.name], capture_output=True, text=True)
-        if made.returncode:
-            sys.exit(f"FAIL: {name}: {made.stdout}{made.stderr}")
+    target = folder / f"{fnv1a(read(modules / f'{KERNEL}.spv')):016x}.spv"
+    with tempfile.NamedTemporaryFile("w", suffix=".comp", encoding="utf-8") as file:
+        file.write(source)
+        file.flush()
+        made = subprocess.run([glslang, "--target-env", "vulkan1.1", f"-I{shaders}", "-o", target,
+                               file.name], capture_output=True, text=True)
+    if made.returncode:
+        sys.exit(f"FAIL: {KERNEL}: {made.stdout}{made.stderr}")
 
 
 if __name__ == "__main__":
