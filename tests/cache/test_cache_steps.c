@@ -13,6 +13,7 @@
 
 #include "patience.h"
 #include "cache_twin.h"
+#include "histories.h"
 #include "core/arith.h"
 #include "core/dtype.h"
 #include "gpu/device.h"
@@ -206,30 +207,9 @@ static double run_case(struct vka_device *device, uint64_t seed, uint64_t each)
 
 TEST_PROGRAM_ARGUMENTS(cache_steps)
 {
-    uint64_t seed = 1, count = 40, each = 1, gpu = 0;
-    for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--count") == 0  ? &count
-          : strcmp(argv[i], "--each") == 0 ? &each
-          : strcmp(argv[i], "--gpu") == 0  ? &gpu
-                                           : &seed) = strtoull(argv[i + 1], NULL, 10);
-    struct vka_device *device = NULL;
-    if (vka_device_create(NULL, &device) != VKA_OK) {
-        fprintf(stderr, "no device\n");
-        return 1;
-    }
-    if (gpu)
-        device->caps.properties.type = VKA_DEVICE_DISCRETE;
-    double worst = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        double here = run_case(device, seed + i, each ? each : 1);
-        worst = here > worst ? here : worst;
-    }
-    printf("%llu caches from seed %llu on %s, 0 failed; worst row at %.2g of its limit\n",
-           (unsigned long long)count, (unsigned long long)seed, vka_device_properties(device)->name,
-           worst);
+    const int status = histories_run(argc, argv, 40, run_case);
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (used[k])
             printf("%s: %u\n", kernel_table[k].name, used[k]);
-    vka_device_destroy(&device);
-    return 0;
+    return status;
 }
