@@ -20,7 +20,8 @@ from vkattn.models._causal import alibi_slopes, row_order, sinusoids
 from vkattn.models._design import design_of_config
 from vkattn.models._families import FAMILIES, MISSING
 from vkattn.models._gguf_rows import ARCHITECTURES
-from vkattn.models._source import FolderWeights, Keys
+from vkattn.models._keys import Keys
+from vkattn.models._source import FolderWeights
 from vkattn.models._table import ACTIVATIONS, Key
 
 EXPECTED = json.loads(families.EXPECTED.read_text())

@@ -738,7 +738,7 @@ def test_odd_values(device, tmp_path, rng, name):
 def test_windows():
     """As transformers fills in what config.json leaves out."""
     from vkattn.models._design import design_of_config
-    from vkattn.models._source import Keys
+    from vkattn.models._keys import Keys
 
     on = {"use_sliding_window": True}
     for kind, config, want in (

@@ -10,7 +10,7 @@ from test_models import Counter
 import vkattn
 import vkattn.models
 from vkattn.models._design import design_of_config
-from vkattn.models._source import Keys
+from vkattn.models._keys import Keys
 
 SHAPES = json.loads(families.EXPECTED.read_text())
 

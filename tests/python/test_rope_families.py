@@ -10,7 +10,7 @@ import pytest
 import vkattn
 from vkattn._checkpoint import read_safetensors
 from vkattn.models._design import design_of_config
-from vkattn.models._source import Keys
+from vkattn.models._keys import Keys
 
 
 def layer_of(rng, folder, config):

@@ -11,7 +11,8 @@ from .._errors import UnsupportedError
 from ._encoder_families import Relative
 from ._graph import Graph
 from ._layers import Sizes, size_of
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 
 
 def buckets(distance: np.ndarray, count: int, most: int) -> np.ndarray:

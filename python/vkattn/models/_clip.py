@@ -12,7 +12,8 @@ from .._numbers import whole as whole_number
 from ._encoder_runs import AT_ONCE, ROWS
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._layers import Layer, Layers, Sizes, Words, norm_of
-from ._source import FolderWeights, Keys, Weights
+from ._keys import Keys
+from ._source import FolderWeights, Weights
 from ._text import Text, check_texts, read_ids
 from ._vision import ImageEncoder, Images, Recording, run_images
 

@@ -12,7 +12,7 @@ from .._options import Rope
 from .._rope import rope_of
 from . import _table as table
 from ._families import FAMILIES
-from ._source import Keys
+from ._keys import Keys
 from ._table import Key, Row
 
 

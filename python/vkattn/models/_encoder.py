@@ -26,7 +26,8 @@ from ._graph import TIMEOUT, Graph, Recorded
 from ._heads import labels_of, read_head
 from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Dense, Pooling
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 from ._text import Text, check_texts, read_ids
 
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns

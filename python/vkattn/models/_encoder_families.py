@@ -11,7 +11,8 @@ from .._rope import rope_of
 from . import _heads as heads
 from ._heads import Heads
 from ._layers import Adapter, Layer, Size, Sizes, Words, is_on
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 
 
 class Added(NamedTuple):

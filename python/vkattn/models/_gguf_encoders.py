@@ -11,7 +11,7 @@ from .._gguf import GGUF
 from ._encoder_families import FAMILIES, Family
 from ._layers import Layer
 from ._seq2seq_rows import SIDES, Side
-from ._source import Keys
+from ._keys import Keys
 
 
 class Row(NamedTuple):

@@ -14,7 +14,8 @@ from . import _table as table
 from ._base_row import four_widths, root_width
 from ._design import FULL, READERS, SLIDING, Design, layer_kinds
 from ._families import FAMILIES
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 from ._table import Key, Row, of
 
 _NAMES = {

@@ -10,7 +10,8 @@ from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from ._graph import Graph, Linear
 from ._layers import Sizes, Switch, activation_of, is_on
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 
 # How the name of a class in `architectures` ends, and the head that it has.
 _ENDS = {

@@ -8,7 +8,8 @@ from .._config import shown
 from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from ._graph import Graph, Linear
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 from ._table import ACTIVATIONS
 
 Switch = Union[bool, tuple[str, bool]]  # or a key of config.json with its default

@@ -28,7 +28,8 @@ from ._pooling import Pooling, decoder_pooling_of, gguf_pooling_of, model_folder
 from ._quantize import check_quantize
 from ._seq2seq import Seq2Seq, has_decoder
 from ._seq2seq_rows import FAMILIES as SEQ2SEQ
-from ._source import FolderWeights, GGUFWeights, Keys
+from ._keys import Keys
+from ._source import FolderWeights, GGUFWeights
 from ._text import Text, stop_ids_of
 from ._vision import FAMILIES as IMAGES
 from ._vision import ViT

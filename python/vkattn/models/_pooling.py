@@ -12,7 +12,8 @@ from .._config import read_json_file, shown
 from .._device import Device, Tensor
 from .._errors import FileError, UnsupportedError
 from ._graph import Graph, Linear
-from ._source import FolderWeights, Keys
+from ._keys import Keys
+from ._source import FolderWeights
 
 
 class Pooling(NamedTuple):

@@ -17,7 +17,8 @@ from ._graph import TIMEOUT, Graph, Linear
 from ._layers import Layers, Sizes, is_on, norm_of
 from ._pooling import Pooling
 from ._seq2seq_rows import FAMILIES, SIDES, Cross
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 from ._text import Text
 
 Source = Union[str, Sequence[int], np.ndarray]

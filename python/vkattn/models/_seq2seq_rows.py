@@ -10,7 +10,7 @@ import numpy as np
 from ._encoder_families import FAMILIES as ENCODERS
 from ._encoder_families import Family, Relative
 from ._layers import Layer, Words, is_on
-from ._source import Keys
+from ._keys import Keys
 
 
 class Cross(NamedTuple):

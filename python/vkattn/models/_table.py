@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple, Union
 
 from .._config import shown
 from .._errors import FileError, UnsupportedError
-from ._source import Keys
+from ._keys import Keys
 
 Row = Dict[str, Any]
 

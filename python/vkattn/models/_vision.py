@@ -13,7 +13,8 @@ from ._encoder_runs import AT_ONCE
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._heads import labels_of
 from ._layers import Layer, Layers, Sizes, Words, is_on, norm_of
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 
 
 class Head(NamedTuple):

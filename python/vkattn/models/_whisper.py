@@ -17,7 +17,8 @@ from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._layers import activation_of
 from ._mel import HOP, log_mel
 from ._rules import Rules, Timestamps
-from ._source import Keys, Weights
+from ._keys import Keys
+from ._source import Weights
 from ._text import Text
 from ._windows import Segment, segments
 
