@@ -1,6 +1,6 @@
 // Fused attention on the device's matrix units: 16-bit q, k and v of one type, float32 scores, sums
-// and softmax. COLUMNS subgroups take M rows: each scores a share of the keys of a step, weighs a
-// share, and adds a share of the value features. The context stays in matrices, and q too where
+// and softmax. COLUMNS subgroups take M rows: each scores some of the keys of a step, weighs
+// some, and adds some of the value features. The context stays in matrices, and q too where
 // registers allow; keys, values and scores go through shared memory. Where registers allow, loads run
 // ahead: values while scores are computed, the next keys while values are added. Rows, keys, splits
 // and masks as in attention_tile.comp. See attention_params.
@@ -47,17 +47,17 @@ layout(local_size_x_id = ATTENTION_COOP_THREADS) in;
 
 const uint ROWS = SUBGROUPS / COLUMNS * M;
 #include "lib/tile.glsl"
-layout(binding = 0) readonly buffer Q8 { uvec4 q_chunks[]; };
-layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
-layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
+layout(binding = 0) readonly buffer Q8 { uvec4 q_vectors[]; };
+layout(binding = 1) readonly buffer Keys8 { uvec4 k_vectors[]; };
+layout(binding = 2) readonly buffer Values8 { uvec4 v_vectors[]; };
 
 const uint LANES = THREADS / SUBGROUPS;
 const uint LINES = LANES / M;                    // lanes of a subgroup that share a row
-const uint PARTS = LINES * COLUMNS;              // lanes that do
-const uint PART_KEYS = KEYS / PARTS;             // keys of a step for one lane: 8, 16, 24 or 32
+const uint ROW_LANES = LINES * COLUMNS;              // lanes that do
+const uint LANE_KEYS = KEYS / ROW_LANES;             // keys of a step for one lane: 8, 16, 24 or 32
 const uint KEY_MATRICES = KEYS / N / COLUMNS;    // matrices of scores of a subgroup
 const uint VALUE_MATRICES = VALUE / N / COLUMNS; // matrices of its context
-// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix
+// A vector is 8 elements, one uvec4. Rows are padded by one vector, so that the rows of a matrix
 // start in different banks.
 const uint HEAD8 = HEAD / 8;
 const uint VALUE8 = VALUE / 8;
@@ -68,8 +68,8 @@ const uint S_PITCH = KEYS / 4 + 1;
 const uint W_AT = COLUMNS == 1 ? 0 : ROWS * S_PITCH;
 const uint W_PITCH = COLUMNS == 1 ? S_PITCH : KEYS / 8 + 1;
 const uint ZEROS_AT = ROWS * (COLUMNS == 1 ? S_PITCH : S_PITCH + W_PITCH);
-// The stage holds keys [key][chunk], values [feature][chunk of 8 keys], and q [row][chunk], which
-// lies over both where it moves on to registers.
+// The stage holds keys [key][vector], values [feature][vector of 8 keys], and q [row][vector],
+// which lies over both where it moves on to registers.
 const uint V_STAGE = KEYS * K_PITCH;
 const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
 const uint Q_STAGE = Q_MATRICES ? 0 : KV_STAGE;
@@ -94,7 +94,7 @@ bool seen;
 uint column() { return gl_SubgroupID % COLUMNS; }
 uint first_lane_row() { return gl_SubgroupID / COLUMNS * M; } // of the tile
 uint lane_row() { return first_lane_row() + gl_SubgroupInvocationID % M; }
-uint part() { return column() * LINES + gl_SubgroupInvocationID / M; }
+uint row_lane() { return column() * LINES + gl_SubgroupInvocationID / M; }
 
 void subgroup_barrier_shared()
 {
@@ -103,7 +103,7 @@ void subgroup_barrier_shared()
 }
 
 // Few rows read keys and values once, from memory; tiles of many share them in a cache.
-#define VALUE_RUN (ROWS <= 16 ? 4u : 1u)
+#define VALUE_BESIDE (ROWS <= 16 ? 4u : 1u)
 #include "attention/coop_stage.glsl"
 
 // Waits for the subgroups that share rows.
@@ -140,10 +140,10 @@ void score()
 // Applies biases to this lane's scores of a step, and makes them -Inf where keys are hidden.
 void mask_scores(uint key, bool test, sequence s)
 {
-    uint t = lane_row(), first = part() * PART_KEYS, at = t * S_PITCH + first / 4;
+    uint t = lane_row(), first = row_lane() * LANE_KEYS, at = t * S_PITCH + first / 4;
     uvec2 range = ranges[t];
     subgroup_barrier_shared(); // the scores are there
-    [[dont_unroll]] for (uint i = 0; i < PART_KEYS; i++) {
+    [[dont_unroll]] for (uint i = 0; i < LANE_KEYS; i++) {
         uint k = key + first + i;
         bool visible = !test || (k >= range.x && k < range.y);
         float x = uintBitsToFloat(scores[at + i / 4][i % 4]);
@@ -161,8 +161,8 @@ void mask_scores(uint key, bool test, sequence s)
 uint kept_keys(uint key, sequence s)
 {
     uint kept = 0;
-    [[dont_unroll]] for (uint i = 0; i < PART_KEYS; i++)
-        if (dropped(1.0, row_of(lane_row()), key + part() * PART_KEYS + i, s) != 0.0)
+    [[dont_unroll]] for (uint i = 0; i < LANE_KEYS; i++)
+        if (dropped(1.0, row_of(lane_row()), key + row_lane() * LANE_KEYS + i, s) != 0.0)
             kept |= 1u << i;
     return kept;
 }
@@ -170,9 +170,9 @@ uint kept_keys(uint key, sequence s)
 // Largest score of this lane's row in a step, in the units of shared memory.
 float find_max()
 {
-    uint at = lane_row() * S_PITCH + gl_SubgroupInvocationID / M * (COLUMNS * PART_KEYS / 4);
+    uint at = lane_row() * S_PITCH + gl_SubgroupInvocationID / M * (COLUMNS * LANE_KEYS / 4);
     vec4 top = vec4(MINUS_INFINITY);
-    [[unroll]] for (uint i = 0; i < COLUMNS * PART_KEYS / 4; i++)
+    [[unroll]] for (uint i = 0; i < COLUMNS * LANE_KEYS / 4; i++)
         top = max(top, uintBitsToFloat(scores[at + i]));
     float now = max(max(top.x, top.y), max(top.z, top.w));
     [[unroll]] for (uint lanes = M; lanes < LANES; lanes *= 2)
@@ -184,29 +184,29 @@ float find_max()
 void weigh(uint key, sequence s)
 {
     float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
-    uint t = lane_row(), at = t * S_PITCH + part() * (PART_KEYS / 4);
+    uint t = lane_row(), at = t * S_PITCH + row_lane() * (LANE_KEYS / 4);
     float now = max(row_max, scale * find_max());
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are 0
     float factor = exp2(row_max - shift);
-    vec4 x[PART_KEYS / 4], sum = vec4(0.0);
+    vec4 x[LANE_KEYS / 4], sum = vec4(0.0);
     row_max = now;
-    [[unroll]] for (uint i = 0; i < PART_KEYS / 4; i++) {
-        x[i] = exp2(fma(uintBitsToFloat(scores[at + i]), vec4(scale), vec4(UNIT_LOG2 - shift)));
+    [[unroll]] for (uint i = 0; i < LANE_KEYS / 4; i++) {
+        x[i] = exp2(fma(uintBitsToFloat(scores[at + i]), vec4(scale), vec4(COOP_LOG2 - shift)));
         sum += x[i];
     }
     row_sum = fma(row_sum, factor, sum.x + sum.y + (sum.z + sum.w));
     if (GENERAL != 0 && p.dropout != 0.0) {
         uint kept = kept_keys(key, s);
-        [[unroll]] for (uint i = 0; i < PART_KEYS / 4; i++)
+        [[unroll]] for (uint i = 0; i < LANE_KEYS / 4; i++)
             x[i] *= mix(vec4(0.0), vec4(1.0 / (1.0 - p.dropout)),
                         notEqual(uvec4(kept) & uvec4(1, 2, 4, 8) << 4 * i, uvec4(0)));
     }
-    if (part() == 0)
+    if (row_lane() == 0)
         FACTOR(t) = factor;
     if (COLUMNS == 1)
         subgroup_barrier_shared(); // the scores of the row have been read
-    [[unroll]] for (uint i = 0; i < PART_KEYS / 8; i++)
-        scores[W_AT + t * W_PITCH + part() * (PART_KEYS / 8) + i] =
+    [[unroll]] for (uint i = 0; i < LANE_KEYS / 8; i++)
+        scores[W_AT + t * W_PITCH + row_lane() * (LANE_KEYS / 8) + i] =
             uvec4(half_pair(x[2 * i].x, x[2 * i].y), half_pair(x[2 * i].z, x[2 * i].w),
                   half_pair(x[2 * i + 1].x, x[2 * i + 1].y),
                   half_pair(x[2 * i + 1].z, x[2 * i + 1].w));
@@ -266,9 +266,9 @@ void step(uint key, uint next, bool test, sequence s)
 void find_place()
 {
     uint y = gl_WorkGroupID.y;
-    first_value4 = y % p.n_chunk * (VALUE / 4);
-    split = p.split_first + y / p.n_chunk % p.split_count;
-    work_head = y / p.n_chunk / p.split_count;
+    first_value4 = y % p.n_feature_tile * (VALUE / 4);
+    split = p.split_first + y / p.n_feature_tile % p.split_count;
+    work_head = y / p.n_feature_tile / p.split_count;
 }
 
 void main()

@@ -43,20 +43,20 @@ layout(local_size_x_id = COOP2_THREADS) in;
 
 const uint ROWS = SUBGROUPS * M;
 #include "lib/tile.glsl"
-layout(binding = 0) readonly buffer Q8 { uvec4 q_chunks[]; };
-layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
-layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
+layout(binding = 0) readonly buffer Q8 { uvec4 q_vectors[]; };
+layout(binding = 1) readonly buffer Keys8 { uvec4 k_vectors[]; };
+layout(binding = 2) readonly buffer Values8 { uvec4 v_vectors[]; };
 
 const uint LANES = THREADS / SUBGROUPS;
 // What attention/coop_stage.glsl and coop_store.glsl ask of their includers: each lane of a row has
 // the keys of a column of the matrices of scores, and each subgroup all features.
 #define K N
-const uint PARTS = N;
+const uint ROW_LANES = N;
 const uint VALUE_MATRICES = VALUE / N;
 const bool Q_MATRICES = true;
 uint column() { return 0; }
 uint first_lane_row() { return gl_SubgroupID * M; } // of the tile
-// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix
+// A vector is 8 elements, one uvec4. Rows are padded by one vector, so that the rows of a matrix
 // start in different banks.
 const uint HEAD8 = HEAD / 8;
 const uint VALUE8 = VALUE / 8;
@@ -64,7 +64,7 @@ const uint K_PITCH = HEAD8 + 1;
 const uint V_PITCH = VALUE8 + 1;
 const uint S_PITCH = N / 4 + 1;
 const uint ZEROS_AT = ROWS * S_PITCH;
-// The stage has keys [key][chunk] and values [key][chunk]; before them, q [row][chunk].
+// The stage has keys [key][vector] and values [key][vector]; before them, q [row][vector].
 #define VALUES_BY_KEY
 const uint Q_STAGE = 0;
 const uint V_STAGE = KEYS * K_PITCH;
@@ -131,7 +131,7 @@ float factor_element(AT, const in float before, const in float now) { return exp
 
 float weight_element(AT, const in float y, const in float top, const in float scale)
 {
-    return exp2(fma(y, scale, UNIT_LOG2 - top));
+    return exp2(fma(y, scale, COOP_LOG2 - top));
 }
 
 void mask_scores(uint key)
@@ -155,7 +155,7 @@ void weigh(uint key, sequence s)
     now = now * scale;
     coopMatPerElementNV(now, now, larger_element, row_max);
     coopMatPerElementNV(row_max, row_max, factor_element, now); // the factor
-    precise ACCUMULATOR kept_sum = row_sum * row_max; // chunks of keys give the bits of all at once
+    precise ACCUMULATOR kept_sum = row_sum * row_max; // key chunks give the bits of all at once
     row_sum = kept_sum;
     [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
         context[j] = context[j] * row_max;
@@ -238,9 +238,9 @@ void start(sequence s)
 void main()
 {
     uint tile, y = gl_WorkGroupID.y;
-    first_value4 = y % p.n_chunk * (VALUE / 4);
-    split = p.split_first + y / p.n_chunk % p.split_count;
-    work_head = y / p.n_chunk / p.split_count;
+    first_value4 = y % p.n_feature_tile * (VALUE / 4);
+    split = p.split_first + y / p.n_feature_tile % p.split_count;
+    work_head = y / p.n_feature_tile / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

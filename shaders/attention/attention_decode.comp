@@ -1,6 +1,6 @@
 // Fused attention of few query rows, for GPUs. Every key and value is read once for all rows, 16
 // bytes a load and BATCH loads at a time, straight to registers. An invocation scores two keys of a
-// step for every row, so that a read of q serves both; then it adds one chunk of features of every
+// step for every row, so that a read of q serves both; then it adds one vector of features of every
 // GROUPS-th value of the step.
 //
 // Rows, keys, splits and masks as in attention_tile.comp: the bits of a row depend on that row
@@ -17,8 +17,8 @@
 #include "lib/philox.glsl"
 
 layout(constant_id = DECODE_ROWS) const uint ROWS = 4;
-layout(constant_id = DECODE_K_CHUNKS) const uint K_CHUNKS = 16;
-layout(constant_id = DECODE_V_CHUNKS) const uint V_CHUNKS = 16;
+layout(constant_id = DECODE_K_VECTORS) const uint K_VECTORS = 16;
+layout(constant_id = DECODE_V_VECTORS) const uint V_VECTORS = 16;
 layout(constant_id = DECODE_Q_TYPE) const uint Q_TYPE = 0;
 layout(constant_id = DECODE_K_TYPE) const uint K_TYPE = 0;
 layout(constant_id = DECODE_V_TYPE) const uint V_TYPE = 0;
@@ -38,20 +38,20 @@ layout(local_size_x = DECODE_THREADS) in;
 const uint THREADS = DECODE_THREADS;
 const uint KEYS = DECODE_KEYS; // lane i scores keys i and i + THREADS of a step
 #include "lib/tile.glsl"
-layout(binding = 1) readonly buffer KeyChunks { uvec4 k_chunks[]; };
-layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
+layout(binding = 1) readonly buffer KeyVectors { uvec4 k_vectors[]; };
+layout(binding = 2) readonly buffer ValueVectors { uvec4 v_vectors[]; };
 
 #define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
-const uint K_FOURS = WORD_VALUES(K_TYPE); // vec4 of a chunk
+const uint K_FOURS = WORD_VALUES(K_TYPE); // vec4 of a vector
 const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2; // more would need more registers for the context
 const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
 const uint WEIGHTS4 = (ROWS + 3) / 4;        // vec4 of the weights of a key
-const uint GROUPS = THREADS / V_CHUNKS;      // lanes V_CHUNKS * g .. are group g
-const bool EXACT = THREADS % V_CHUNKS == 0 && KEYS % GROUPS == 0; // every lane has its values
-const uint TURNS = (KEYS + GROUPS - 1) / GROUPS; // values of a step for one lane
-const uint VALUE = 4 * V_CHUNKS * V_FOURS;
+const uint GROUPS = THREADS / V_VECTORS;      // lanes V_VECTORS * g .. are group g
+const bool EXACT = THREADS % V_VECTORS == 0 && KEYS % GROUPS == 0; // every lane has its values
+const uint OWN_VALUES = (KEYS + GROUPS - 1) / GROUPS; // values of a step for one lane
+const uint VALUE = 4 * V_VECTORS * V_FOURS;
 
-shared vec4 q_tile[K_CHUNKS * K_FOURS * ROWS]; // [vec4][row]
+shared vec4 q_tile[K_VECTORS * K_FOURS * ROWS]; // [vec4][row]
 shared vec4 weights[KEYS * WEIGHTS4];          // [key][row]
 shared uint v_rows[PAGED ? KEYS : 4];          // first element of each value of a step
 shared float subgroups[ROWS * DECODE_SUBGROUPS]; // [row][subgroup]: a maximum; then sums
@@ -66,10 +66,10 @@ float shrink[ROWS];                          // factor of the context of the ste
 uint seen, hidden; // bit r: row r saw a key of this lane; bit e * ROWS + r: it does not see key e
 
 uint lane() { return gl_LocalInvocationIndex; }
-uint chunk() { return lane() % V_CHUNKS; }
-uint group() { return lane() / V_CHUNKS; }
+uint vector() { return lane() % V_VECTORS; }
+uint group() { return lane() / V_VECTORS; }
 
-// Vec4 i of a chunk, of a quantised one without the scale.
+// Vec4 i of a vector, of a quantised one without the scale.
 vec4 four_of(uvec4 words, uint i, uint type)
 {
     if (type == TYPE_F32)
@@ -82,39 +82,39 @@ vec4 four_of(uvec4 words, uint i, uint type)
     return decode4(i == 0 ? words.xy : words.zw, type);
 }
 
-// Chunk c of a row that begins at element `base` and has `dim`, where chunks are not aligned.
-#define GATHER(words, base, c, dim, type, chunk_words)                                             \
+// Vector c of a row that begins at element `base` and has `dim`, where vectors are not aligned.
+#define GATHER(words, base, c, dim, type, vector_words)                                            \
     [[unroll]] for (uint e = 0; e < (type == TYPE_F32 ? 4 : 8); e++) {                             \
         uint feature_ = c * (type == TYPE_F32 ? 4 : 8) + e, at_ = base + feature_;                 \
         if (feature_ < dim && type == TYPE_F32)                                                    \
-            chunk_words[e] = words[at_];                                                           \
+            vector_words[e] = words[at_];                                                          \
         else if (feature_ < dim)                                                                   \
-            chunk_words[e / 2] |= half_bits(words[at_ >> 1], at_) << (16 * (e & 1));               \
+            vector_words[e / 2] |= half_bits(words[at_ >> 1], at_) << (16 * (e & 1));              \
     }
 
-uvec4 k_chunk(uint base, uint c)
+uvec4 k_vector(uint base, uint c)
 {
     if (K_VEC != 0 || IS_SCALED(K_TYPE))
-        return k_chunks[base / (4 * K_FOURS) + c];
+        return k_vectors[base / (4 * K_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(k_words, base, c, p.head_dim, K_TYPE, words)
     return words;
 }
 
-uvec4 v_chunk(uint base, uint c)
+uvec4 v_vector(uint base, uint c)
 {
     if (V_TYPE == TYPE_Q8_0 || IS_HEAD_SCALED(V_TYPE))
         return uvec4(v_words2[base / 8 + c], 0, 0);
     if (V_TYPE == TYPE_Q4_0)
         return uvec4(v_words[base / 8 + c], 0, 0, 0);
     if (V_VEC != 0)
-        return v_chunks[base / (4 * V_FOURS) + c];
+        return v_vectors[base / (4 * V_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(v_words, base, c, p.value_dim, V_TYPE, words)
     return words;
 }
 
-// Scales of chunk c of the quantised key or value at `base`.
+// Scales of vector c of the quantised key or value at `base`.
 float k_scale(uint base, uint c)
 {
     return CACHED_SCALE(k_words, p.k_scales, (base + 4 * K_FOURS * c), K_TYPE);
@@ -127,7 +127,7 @@ float v_scale(uint base, uint c)
 
 void stage_q(sequence s)
 {
-    for (uint i = lane(); i < K_CHUNKS * K_FOURS * ROWS; i += THREADS)
+    for (uint i = lane(); i < K_VECTORS * K_FOURS * ROWS; i += THREADS)
         q_tile[i] = load_q(row_of(i % ROWS), i / ROWS, s);
 }
 
@@ -136,15 +136,15 @@ float add_dot(vec4 q, vec4 k, float sum)
     return fma(q.w, k.w, fma(q.z, k.z, fma(q.y, k.y, fma(q.x, k.x, sum))));
 }
 
-// Adds the products of chunks first .. first + n - 1 of the keys at `base`. n is a constant.
-void add_chunks(uvec2 base, uint first, uint n)
+// Adds the products of vectors first .. first + n - 1 of the keys at `base`. n is a constant.
+void add_vectors(uvec2 base, uint first, uint n)
 {
     uvec4 words[BATCH / 2], words2[BATCH / 2];
-    float scale[BATCH / 2], scale2[BATCH / 2], y[2 * ROWS]; // y: sums of a chunk, without scale
+    float scale[BATCH / 2], scale2[BATCH / 2], y[2 * ROWS]; // y: sums of a vector, without scale
     [[unroll]] for (uint i = 0; i < BATCH / 2; i++)
         if (i < n) {
-            words[i] = k_chunk(base.x, first + i);
-            words2[i] = k_chunk(base.y, first + i);
+            words[i] = k_vector(base.x, first + i);
+            words2[i] = k_vector(base.y, first + i);
             scale[i] = K_BLOCKS ? k_scale(base.x, first + i) : 1.0;
             scale2[i] = K_BLOCKS ? k_scale(base.y, first + i) : 1.0;
         }
@@ -175,9 +175,9 @@ void score(uvec2 base)
     const uint n = BATCH / 2;
     [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
         x[i] = 0.0;
-    [[dont_unroll]] for (uint c = 0; c < K_CHUNKS / n; c++)
-        add_chunks(base, c * n, n);
-    add_chunks(base, K_CHUNKS / n * n, K_CHUNKS % n);
+    [[dont_unroll]] for (uint c = 0; c < K_VECTORS / n; c++)
+        add_vectors(base, c * n, n);
+    add_vectors(base, K_VECTORS / n * n, K_VECTORS % n);
     [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
         x[i] *= p.scale;
 }
@@ -262,23 +262,23 @@ void end_step()
     }
 }
 
-// Adds n of this lane's values, times their weights, from turn `first` of the step on; test: some
+// Adds n of this lane's values, times their weights, from value `first` of the step on; test: some
 // are hidden, or past the end. n and test are constants. base: first element of the first value of
 // the step; last: the last value there is.
-void add_turns(uint base, uint last, uint first, uint n, bool test)
+void add_values(uint base, uint last, uint first, uint n, bool test)
 {
     uvec4 words[BATCH];
     float scale[BATCH];
-    const bool whole = V_VEC != 0 && !PAGED && !test && !V_BLOCKS; // in steps of whole chunks
-    const uint log2_chunk = V_FOURS + 1;
-    int stride = int(GROUPS * p.v_row) >> log2_chunk;
-    int at = int((base + group() * p.v_row >> log2_chunk) + chunk()) + int(first) * stride;
+    const bool whole = V_VEC != 0 && !PAGED && !test && !V_BLOCKS; // in steps of whole vectors
+    const uint log2_vector = V_FOURS + 1;
+    int stride = int(GROUPS * p.v_row) >> log2_vector;
+    int at = int((base + group() * p.v_row >> log2_vector) + vector()) + int(first) * stride;
     [[unroll]] for (uint i = 0; i < BATCH; i++)
         if (i < n) {
             uint k = min(group() + (first + i) * GROUPS, last);
             uint row = PAGED ? v_rows[k] : base + k * p.v_row;
-            words[i] = whole ? v_chunks[at] : v_chunk(row, chunk());
-            scale[i] = V_BLOCKS ? v_scale(row, chunk()) : 1.0;
+            words[i] = whole ? v_vectors[at] : v_vector(row, vector());
+            scale[i] = V_BLOCKS ? v_scale(row, vector()) : 1.0;
             at += stride;
         }
     [[unroll]] for (uint i = 0; i < BATCH; i++)
@@ -304,13 +304,13 @@ void add_values(uint key, bool test, sequence s)
 {
     uint base = PAGED ? 0 : v_index(key_row(key, s), s), n = min(s.n_kv - key, KEYS);
     if (!test && EXACT) {
-        [[dont_unroll]] for (uint i = 0; i < TURNS / BATCH; i++)
-            add_turns(base, KEYS - 1, i * BATCH, BATCH, false);
-        add_turns(base, KEYS - 1, TURNS / BATCH * BATCH, TURNS % BATCH, false);
+        [[dont_unroll]] for (uint i = 0; i < OWN_VALUES / BATCH; i++)
+            add_values(base, KEYS - 1, i * BATCH, BATCH, false);
+        add_values(base, KEYS - 1, OWN_VALUES / BATCH * BATCH, OWN_VALUES % BATCH, false);
         return;
     }
     [[dont_unroll]] for (uint i = 0; i * GROUPS < n; i += BATCH)
-        add_turns(base, n - 1, i, BATCH, true);
+        add_values(base, n - 1, i, BATCH, true);
 }
 
 void step(uint key, bool test, sequence s)

@@ -16,7 +16,7 @@ layout(push_constant) uniform Push { attention_map_params p; };
 
 shared uint word;
 
-// MAP_ bits of a tile, from this invocation's share of its elements.
+// MAP_ bits of a tile, from those of its elements that this invocation reads.
 uint tile_code(uint first_row, uint first_key, uint head, uint batch)
 {
     uint code = 0;

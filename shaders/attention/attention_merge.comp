@@ -28,11 +28,11 @@ layout(binding = 6) readonly buffer Length { uint length_words[]; };
 uint n_split;      // splits before the length of the row's sequence, at least one
 uint pitch, first; // floats of a record; first float of the row's records
 float row_max;     // of all splits
-float unit;        // power of two so small that no sum over the splits overflows
+float power;        // power of two so small that no sum over the splits overflows
 bool seen;
 
-// Weights and sums of LANES splits at a time, see load_chunk.
-shared float weights[LANES]; // -1: no part of the sum
+// Weights and sums of LANES splits at a time, see load_splits.
+shared float weights[LANES]; // -1: not in the sum
 shared float sums[LANES];
 
 uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
@@ -53,16 +53,16 @@ uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
             sum += TREE(terms_, j);                                                                \
     }
 
-// Each lane reads the states of one split of a chunk, all of which every lane then sees.
+// Each lane reads the states of one of LANES splits, all of which every lane then sees.
 void find_max()
 {
     uint lane = gl_LocalInvocationIndex;
     row_max = MINUS_INFINITY;
     seen = false;
-    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
-        uint at = state_of(min(chunk + lane, n_split - 1)), n = min(n_split - chunk, LANES);
+    for (uint from = 0; from < n_split; from += LANES) {
+        uint at = state_of(min(from + lane, n_split - 1)), n = min(n_split - from, LANES);
         bool saw = records[at + 2] != 0.0;
-        barrier(); // all have read the chunk before
+        barrier(); // all have read those before
         weights[lane] = saw ? 1.0 : 0.0;
         sums[lane] = saw ? records[at] : MINUS_INFINITY;
         barrier();
@@ -77,51 +77,51 @@ void find_max()
 
 // Each lane finds the weight of one split. The splits of a fully masked row add up to what
 // mask.flags ask.
-void load_chunk(uint chunk)
+void load_splits(uint from)
 {
-    uint lane = gl_LocalInvocationIndex, at = state_of(min(chunk + lane, n_split - 1));
+    uint lane = gl_LocalInvocationIndex, at = state_of(min(from + lane, n_split - 1));
     bool saw = records[at + 2] != 0.0;
-    float weight = seen ? exp_accurate(min(records[at], LARGEST) - row_max) * unit : 1.0;
-    bool hidden = chunk + lane >= n_split || (seen && !saw);
+    float weight = seen ? exp_accurate(min(records[at], LARGEST) - row_max) * power : 1.0;
+    bool hidden = from + lane >= n_split || (seen && !saw);
     barrier();
     weights[lane] = hidden ? -1.0 : weight;
     sums[lane] = hidden ? 0.0 : records[at + 1] * weight;
     barrier();
 }
 
-#define CHUNK_SUM(i) sums[i]
+#define SPLIT_SUM(i) sums[i]
 float find_sum()
 {
     float all = 0.0;
-    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
-        uint n = min(n_split - chunk, LANES);
+    for (uint from = 0; from < n_split; from += LANES) {
+        uint n = min(n_split - from, LANES);
         float sum = 0.0;
-        load_chunk(chunk);
-        SUM(n, CHUNK_SUM, sum)
+        load_splits(from);
+        SUM(n, SPLIT_SUM, sum)
         all += sum;
     }
     return all;
 }
 
-float context_term(uint chunk, uint i, uint feature)
+float context_term(uint from, uint i, uint feature)
 {
-    float x = records[first + min(chunk + i, n_split - 1) * pitch + feature];
+    float x = records[first + min(from + i, n_split - 1) * pitch + feature];
     return weights[i] < 0.0 ? 0.0 : x * weights[i];
 }
 
-// The weights of a single chunk are still those of find_sum.
-#define CHUNK_CONTEXT(i) context_term(chunk, i, feature)
+// The weights of LANES splits or fewer are still those of find_sum.
+#define SPLIT_CONTEXT(i) context_term(from, i, feature)
 float find_context(uint feature)
 {
     float all = 0.0;
     if (n_split == 1) // bit for bit as a kernel of which the keys are not split
         return records[first + feature];
-    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
-        uint n = min(n_split - chunk, LANES);
+    for (uint from = 0; from < n_split; from += LANES) {
+        uint n = min(n_split - from, LANES);
         float sum = 0.0;
         if (n_split > LANES)
-            load_chunk(chunk);
-        SUM(n, CHUNK_CONTEXT, sum)
+            load_splits(from);
+        SUM(n, SPLIT_CONTEXT, sum)
         all += sum;
     }
     return all;
@@ -130,7 +130,7 @@ float find_context(uint feature)
 // Stores the log-sum-exp of a row. Its row_sum is without the sink, though row_max may be the sink.
 void store_log_sum(uint head, uint query, float row_sum)
 {
-    float x = row_max + log_accurate(row_sum / (records[state_of(0) + 3] * unit));
+    float x = row_max + log_accurate(row_sum / (records[state_of(0) + 3] * power));
     if (!seen || floatBitsToUint(row_sum) == 0u)
         x = MINUS_INFINITY;
     if (seen && (p.mask.flags & MASK_SINK) != 0u)
@@ -179,16 +179,16 @@ void merge(uint x, uint row, uint q_first)
     pitch = RECORD_PITCH(p.value_dim);
     first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_split *
             pitch;
-    unit = 1.0;
+    power = 1.0;
     for (uint n = 1; n < n_split; n *= 2)
-        unit *= 0.5;
+        power *= 0.5;
     find_max();
     float row_sum = find_sum();
     if (LOG_SUM != 0)
         store_log_sum(head, q_first + row / p.group, row_sum);
     if ((p.mask.flags & MASK_SINK) != 0u)
         row_sum += sink_weight(sinks[p.sink_offset + p.head_first + head], row_max) *
-                 (records[state_of(0) + 3] * unit);
+                 (records[state_of(0) + 3] * power);
     uint base = p.o_offset + z * p.o_batch + head * p.o_head + (q_first + row / p.group) * p.o_row;
     uint value_dim = p.value_dim;
     for (uint block = 0; block < value_dim; block += LANES) {

@@ -338,9 +338,9 @@ void add_lanes()
         row_sum[r] = 0.0;
     for (uint lane = 0; lane < LANES_X; lane++) // outside: compilers unroll innermost loops only
         [[unroll]] for (uint r = 0; r < TR; r++) {
-            float part = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
-            seen |= part != HIDDEN ? 1u << r : 0u;
-            row_sum[r] += part != HIDDEN ? part : 0.0;
+            float more = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
+            seen |= more != HIDDEN ? 1u << r : 0u;
+            row_sum[r] += more != HIDDEN ? more : 0.0;
         }
 }
 
@@ -387,9 +387,9 @@ void main()
 {
     uint tile;
     uint y = gl_WorkGroupID.y;
-    first_value4 = y % p.n_chunk * VALUE4;
-    split = p.split_first + y / p.n_chunk % p.split_count;
-    work_head = y / p.n_chunk / p.split_count;
+    first_value4 = y % p.n_feature_tile * VALUE4;
+    split = p.split_first + y / p.n_feature_tile % p.split_count;
+    work_head = y / p.n_feature_tile / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

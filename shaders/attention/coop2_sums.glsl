@@ -52,10 +52,10 @@ void finish_rows(uvec2 keys, sequence s)
         bool saw = row_saw(t, keys);
         float sum = 0.0;
         for (uint i = 0; i < N; i++) {
-            float part = uintBitsToFloat(ROW_ELEMENT(t, i));
-            sum += part;
+            float own = uintBitsToFloat(ROW_ELEMENT(t, i));
+            sum += own;
             if (keep)
-                o_words[row_state(t) + VALUE + i] = floatBitsToUint(saw ? part : HIDDEN);
+                o_words[row_state(t) + VALUE + i] = floatBitsToUint(saw ? own : HIDDEN);
         }
         factors[t] = saw ? sum : HIDDEN;
     }
@@ -71,10 +71,10 @@ void finish_rows(uvec2 keys, sequence s)
         if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)
             store_log_sum_of(t, saw, natural_max, factors[t], s);
         if (saw && SPLITS == 0 && mask_has(MASK_SINK))
-            factors[t] = fma(UNIT, sink_weight(sinks[p.sink_offset + p.head_first +
+            factors[t] = fma(COOP_UNIT, sink_weight(sinks[p.sink_offset + p.head_first +
                                                      head_of(row_of(t))], natural_max), factors[t]);
         if (SPLITS != 0 && !keep && first_row + t < n_row && first_value4 == 0)
-            store_split(output_base(t, s), natural_max, saw ? factors[t] : 0.0, saw, UNIT);
+            store_split(output_base(t, s), natural_max, saw ? factors[t] : 0.0, saw, COOP_UNIT);
     }
     subgroup_barrier_shared();
 }

@@ -33,7 +33,7 @@ vec2 find_nonfinite(uint t, uint feature, sequence s)
 
 #define HIDDEN -1.0 // row_sum of a row that saw no key
 
-// Chunk of 4 floats at which a matrix lies over the scores of this subgroup, and its element e.
+// Vector of 4 floats at which a matrix lies over the scores of this subgroup, and its element e.
 uint matrix_at() { return first_lane_row() * S_PITCH + column() * (N / 4); }
 #define MATRIX(e) scores[matrix_at() + (e) / N * S_PITCH + (e) % N / 4][(e) % 4]
 
@@ -55,17 +55,17 @@ void add_matrix(uint j)
     subgroup_barrier_shared();
 }
 
-// First word of the state of row t: context, row_sum or HIDDEN of each part, row_max.
+// First word of the state of row t: context, row_sum or HIDDEN of each of its lanes, row_max.
 uint row_state(uint t)
 {
-    uint pitch = STATE_PITCH(VALUE / 4, PARTS);
+    uint pitch = STATE_PITCH(VALUE / 4, ROW_LANES);
     return state_of(ROWS * pitch) + t * pitch;
 }
 
 bool saw_key(uint t)
 {
     bool any = false;
-    for (uint i = 0; i < PARTS; i++)
+    for (uint i = 0; i < ROW_LANES; i++)
         any = any || saved(row_state(t) + VALUE + i) != HIDDEN;
     return any;
 }
@@ -73,14 +73,14 @@ bool saw_key(uint t)
 // Sets row_sum and row_max, after load_state has found what the pass before stored.
 void load_sums();
 
-// Adds row_sum over the parts of each row, and the sink, into factors; stores what a state or a
+// Adds row_sum over the lanes of each row, and the sink, into factors; stores what a state or a
 // record has of it.
 void finish_rows(uvec2 keys, sequence s);
 
 // Stores the log-sum-exp of row t of the tile; sum: without the sink, whose weight may be infinite.
 void store_log_sum_of(uint t, bool seen, float natural_max, float sum, sequence s)
 {
-    store_log_sum(row_of(t), log_sum(seen, natural_max, sum, UNIT, row_of(t)), s);
+    store_log_sum(row_of(t), log_sum(seen, natural_max, sum, COOP_UNIT, row_of(t)), s);
 }
 
 // A row that saw no key so far keeps its initial values: dead_context made its saved context.

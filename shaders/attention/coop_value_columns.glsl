@@ -1,47 +1,49 @@
 // Values of attention_coop on their way to its stage, where a feature has its keys side by side: B of
 // a product whose columns are contiguous. See coop_stage.glsl.
 
-// A lane takes one chunk of VALUE_KEYS values each a turn.
+// A lane loads one vector of each of VALUE_KEYS values at a time.
 const uint VALUE_KEYS = KEYS / 4 * VALUE8 >= THREADS ? 4 : 2;
 const uint VALUE_GROUPS = KEYS / VALUE_KEYS;
-// Neighbouring lanes that read neighbouring chunks of a value; the next ones read the next keys. A run of
-// four is 64 bytes, the least that memory gives at a time; a longer one would write more often to one
-// bank of shared memory.
-const uint WANTED_RUN = VALUE_RUN;
-const uint RUN = VALUE8 % WANTED_RUN + THREADS % (VALUE_GROUPS * WANTED_RUN) == 0 ? WANTED_RUN : 1;
-uint value_chunk(uint x) { return x / (VALUE_GROUPS * RUN) * RUN + x % RUN; }
-uint value_group(uint x) { return x / RUN % VALUE_GROUPS; }
-const uint V_TURNS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
-uvec4 v_ahead[V_TURNS * VALUE_KEYS];
+// Neighbouring lanes that read neighbouring vectors of a value; the next ones read the next keys.
+// Four are 64 bytes, the least that memory gives at a time; more would write more often to one bank
+// of shared memory.
+const uint WANTED = VALUE_BESIDE;
+const uint BESIDE = VALUE8 % WANTED + THREADS % (VALUE_GROUPS * WANTED) == 0 ? WANTED : 1;
+uint value_vector(uint x) { return x / (VALUE_GROUPS * BESIDE) * BESIDE + x % BESIDE; }
+uint value_group(uint x) { return x / BESIDE % VALUE_GROUPS; }
+const uint V_LOADS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
+uvec4 v_ahead[V_LOADS * VALUE_KEYS];
 
-uint first_value_chunk() { return value_chunk(gl_LocalInvocationIndex); }
+uint first_value_vector() { return value_vector(gl_LocalInvocationIndex); }
 uint first_value_key() { return value_group(gl_LocalInvocationIndex) * VALUE_KEYS; }
 
 void load_values(uint key, sequence s)
 {
     uint i = gl_LocalInvocationIndex;
-    if (V_VEC == 2 && WHOLE_TURNS(VALUE_GROUPS)) {
-        [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
-            uint turn = j / VALUE_KEYS * (THREADS / VALUE_GROUPS);
-            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || value_chunk(i) + turn < VALUE8)
-                v_ahead[j] = v_chunks[min(v_at + j % VALUE_KEYS * v_step, v_last) + turn];
+    if (V_VEC == 2 && WHOLE_LOADS(VALUE_GROUPS)) {
+        [[unroll]] for (uint j = 0; j < V_LOADS * VALUE_KEYS; j++) {
+            uint load = j / VALUE_KEYS * (THREADS / VALUE_GROUPS);
+            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || value_vector(i) + load < VALUE8)
+                v_ahead[j] = v_vectors[min(v_at + j % VALUE_KEYS * v_step, v_last) + load];
         }
         return;
     }
-    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
+    [[unroll]] for (uint j = 0; j < V_LOADS * VALUE_KEYS; j++) {
         uint x = j / VALUE_KEYS * THREADS + i;
-        uint d = min(value_chunk(x), VALUE8 - 1) * 8 + 4 * first_value4;
+        uint d = min(value_vector(x), VALUE8 - 1) * 8 + 4 * first_value4;
         uint k = min(key + value_group(x) * VALUE_KEYS + j % VALUE_KEYS, s.n_kv - 1);
-        LOAD_CHUNK(v_ahead[j], v_chunks, v_words, v_index(key_row(k, s), s), d, p.value_dim, V_VEC)
+        LOAD_VECTOR(v_ahead[j], v_vectors, v_words, v_index(key_row(k, s), s), d, p.value_dim,
+                    V_VEC)
     }
 }
 
-// Writes word w of a chunk, features 2 w and 2 w + 1, of VALUE_KEYS values from v_ahead[j].
+// Writes word w of a vector, features 2 w and 2 w + 1, of VALUE_KEYS values from v_ahead[j].
 #define STORE_FEATURES(w)                                                                          \
     stage[at + 2 * w * V_PITCH][place] = low_halves(v_ahead[j][w], v_ahead[j + 1][w]);             \
     stage[at + (2 * w + 1) * V_PITCH][place] = high_halves(v_ahead[j][w], v_ahead[j + 1][w]);
 
-// Pair of keys of v_ahead[j] and [j + 1], and the chunk of the stage that its first features go to.
+// Pair of keys of v_ahead[j] and [j + 1], and the vector of the stage that its first features go
+// to.
 uint value_pair(uint j)
 {
     return value_group(gl_LocalInvocationIndex) * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
@@ -49,12 +51,12 @@ uint value_pair(uint j)
 uint value_place(uint j)
 {
     uint i = j / VALUE_KEYS * THREADS + gl_LocalInvocationIndex;
-    return V_STAGE + value_chunk(i) * 8 * V_PITCH + value_pair(j) / 4;
+    return V_STAGE + value_vector(i) * 8 * V_PITCH + value_pair(j) / 4;
 }
 
 void store_values()
 {
-    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j += 2) {
+    [[unroll]] for (uint j = 0; j < V_LOADS * VALUE_KEYS; j += 2) {
         uint at = value_place(j), place = value_pair(j) % 4;
         if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < KV_STAGE) {
             STORE_FEATURES(0)
@@ -69,7 +71,7 @@ void store_values()
 // and Inf become 0, and `store` adds them to the rows that see their keys.
 void clean_values(uint key)
 {
-    [[dont_unroll]] for (uint x = 0; x < V_TURNS * VALUE_KEYS * 4; x++) {
+    [[dont_unroll]] for (uint x = 0; x < V_LOADS * VALUE_KEYS * 4; x++) {
         uint pair = value_pair(x / 8 * 2), at = value_place(x / 8 * 2) + x % 8 * V_PITCH;
         if (at >= KV_STAGE)
             break;

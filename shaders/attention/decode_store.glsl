@@ -74,8 +74,8 @@ uint add_lanes()
     if (r < ROWS) {
         float sum = HIDDEN;
         for (uint i = first; i < first + 16; i++) {
-            float part = weights[i * WEIGHTS4 + r / 4][r % 4];
-            sum = part == HIDDEN ? sum : sum == HIDDEN ? part : sum + part;
+            float more = weights[i * WEIGHTS4 + r / 4][r % 4];
+            sum = more == HIDDEN ? sum : sum == HIDDEN ? more : sum + more;
         }
         subgroups[r * DECODE_SUBGROUPS + first / 16] = sum;
     }
@@ -84,9 +84,9 @@ uint add_lanes()
         row_sum[r] = 0.0;
     for (uint i = 0; i < THREADS / 16; i++)
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            float part = subgroups[r * DECODE_SUBGROUPS + i];
-            any |= part != HIDDEN ? 1u << r : 0u;
-            row_sum[r] += part != HIDDEN ? part : 0.0;
+            float more = subgroups[r * DECODE_SUBGROUPS + i];
+            any |= more != HIDDEN ? 1u << r : 0u;
+            row_sum[r] += more != HIDDEN ? more : 0.0;
         }
     return any;
 }

@@ -152,7 +152,7 @@ void add_seen_values(uint key, sequence s)
     uint64_t v[8];
     [[unroll]] for (uint j = 0; j < 8; j++)
         v[j] = row_at(v_address, v_index(key_row(min(key + j, s.n_kv - 1), s), s), V_TYPE);
-    TURNS(, p.value_dim, add_seen4(d, v))
+    LOOP(, p.value_dim, add_seen4(d, v))
 }
 
 void step(uint key, sequence s, bool edge)

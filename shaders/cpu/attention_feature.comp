@@ -3,7 +3,7 @@
 // a key or value, each picked by one lane, are one vector load. Scores and weights lie in lanes by
 // key. A workgroup is one subgroup of 8. See attention_params, matmul_address.comp and rows.glsl.
 //
-// 32 bytes of a row are a chunk: a lane has one word of it, of 16-bit types two features, of
+// 32 bytes of a row are a vector: a lane has one word of it, of 16-bit types two features, of
 // quantised ones four or eight.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -30,8 +30,9 @@ layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
 layout(constant_id = ATTENTION_SPLITS) const uint SPLITS = 0;
 layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
-// Not 0: a lane loads its own words alone, and groups of keys are turns of a loop. For drivers that
-// compile a load to a loop over the lanes, and many such loops for minutes. The bits are the same.
+// Not 0: a lane loads its own words alone, and groups of keys are iterations of a loop. For drivers
+// that compile a load to a loop over the lanes, and many such loops for minutes. The bits are the
+// same.
 layout(constant_id = ATTENTION_K_VEC) const uint OWN_WORDS = 0;
 
 layout(local_size_x = 8) in;
@@ -45,11 +46,11 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 
 #define GROUPS 2 // of eight keys in a step
 #define STEP_KEYS (8 * GROUPS)
-const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
-const uint V_PARTS = WORD_VALUES(V_TYPE);
+const uint K_VALUES = WORD_VALUES(K_TYPE); // features of a lane in a vector
+const uint V_VALUES = WORD_VALUES(V_TYPE);
 const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
 const bool V_HAS_NAN = IS_HEAD_SCALED(V_TYPE) || !V_BLOCKS; // integers have none
-const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
+const uint MOST_VALUES = V_VALUES > 2 ? V_VALUES : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
 // Per row: sums of the current block of keys, and of all blocks before.
@@ -68,112 +69,9 @@ uint first_row, n_row;
 uint row_of(uint r) { return min(first_row + r, n_row - 1); }
 
 // Feature of this lane that is the i-th of those it has.
-uint feature(uint i, uint parts) { return i / parts * 8 * parts + lane() * parts + i % parts; }
+uint feature(uint i, uint values) { return i / values * 8 * values + lane() * values + i % values; }
 
-uint64_t row_at(uvec2 address, uint base, uint type)
-{
-    return packUint2x32(address) + 4ul * word_index(base, type);
-}
-
-// First elements of the keys, or values, of group g of a step, whose first is at `base`: a page
-// holds whole steps. Keys past the end repeat the last.
-void rows_at(uint base, uint row, uint g, uint last, out uint at[8])
-{
-    [[unroll]] for (uint j = 0; j < 8; j++)
-        at[j] = base + min(8 * g + j, last) * row;
-}
-
-// Word of this lane in chunk c of a row.
-float word_of(uint64_t row, uint c)
-{
-    if (OWN_WORDS != 0)
-        return uintBitsToFloat(Word(row).at[8 * c + lane()]);
-    return pick(Fours(row).at[2 * c], Fours(row).at[2 * c + 1]);
-}
-
-float part_of(float word, uint i, uint type)
-{
-    uint bits = floatBitsToUint(word);
-    if (type == TYPE_F32)
-        return word;
-    if (IS_SCALED(type))
-        return stored_value(bits, i, type);
-    if (type == TYPE_BF16)
-        return uintBitsToFloat(i == 0 ? bits << 16 : bits & 0xffff0000u);
-    return unpackHalf2x16(bits)[i];
-}
-
-// Address of the first scale, see CACHE_BLOCK.
-uint64_t scales_at(uvec2 address, uint scales, uint type)
-{
-    return row_at(address, IS_HEAD_SCALED(type) ? scales : scales / 2, TYPE_F32);
-}
-
-// Scale of this lane's word in chunk c of a quantised row at value `base`; scales: address of the
-// first of all.
-float scale_of(uint64_t scales, uint base, uint c, uint type)
-{
-    if (IS_HEAD_SCALED(type))
-        return uintBitsToFloat(Word(scales).at[work_head]);
-    uint at = (base + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
-    float scale = unpackHalf2x16(Word(scales).at[at >> 1])[at & 1];
-    if (type == TYPE_Q8_0)
-        return scale;
-    return lane() < 4 ? scale : unpackHalf2x16(Word(scales).at[at + 1 >> 1])[at + 1 & 1];
-}
-
-// Scales of a lane's words in each of eight rows at values at[8]. Where lanes load alone, each loads
-// those of one row.
-void scales_of(uint64_t scales, uint at[8], uint c, uint type, out float scale[8])
-{
-    if (OWN_WORDS == 0 || IS_HEAD_SCALED(type)) {
-        float head = IS_HEAD_SCALED(type) ? scale_of(scales, 0, 0, type) : 0.0;
-        [[unroll]] for (uint j = 0; j < 8; j++)
-            scale[j] = IS_HEAD_SCALED(type) ? head : scale_of(scales, at[j], c, type);
-        return;
-    }
-    uint mine = at[0];
-    [[unroll]] for (uint j = 1; j < 8; j++)
-        mine = lane() == j ? at[j] : mine;
-    mine = (mine + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
-    float low = unpackHalf2x16(Word(scales).at[mine >> 1])[mine & 1], high = low;
-    if (type == TYPE_Q4_0)
-        high = unpackHalf2x16(Word(scales).at[mine + 1 >> 1])[mine + 1 & 1];
-    [[unroll]] for (uint j = 0; j < 8; j++) {
-        scale[j] = subgroupShuffle(low, j);
-        if (type == TYPE_Q4_0)
-            scale[j] = lane() < 4 ? scale[j] : subgroupShuffle(high, j);
-    }
-}
-
-// Lane j gets the sum over the lanes of v[j].
-float transpose_sum(float v[8])
-{
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        bool high = (lane() & 4) != 0;
-        v[j] = mix(v[j], v[j + 4], high) + subgroupShuffleXor(mix(v[j + 4], v[j], high), 4);
-    }
-    [[unroll]] for (uint j = 0; j < 2; j++) {
-        bool high = (lane() & 2) != 0;
-        v[j] = mix(v[j], v[j + 2], high) + subgroupShuffleXor(mix(v[j + 2], v[j], high), 2);
-    }
-    bool high = (lane() & 1) != 0;
-    return mix(v[0], v[1], high) + subgroupShuffleXor(mix(v[1], v[0], high), 1);
-}
-
-float lanes_max(float v)
-{
-    v = max(v, subgroupShuffleXor(v, 4));
-    v = max(v, subgroupShuffleXor(v, 2));
-    return max(v, subgroupShuffleXor(v, 1));
-}
-
-float lanes_sum(float v)
-{
-    v += subgroupShuffleXor(v, 4);
-    v += subgroupShuffleXor(v, 2);
-    return v + subgroupShuffleXor(v, 1);
-}
+#include "cpu/feature_words.glsl"
 
 // Scores of the eight keys of group g. Takes as many keys at a time as leave eight sums.
 void score(uint g, uint at[8])
@@ -185,7 +83,7 @@ void score(uint g, uint at[8])
     [[unroll]] for (uint i = 0; i < ROWS * 8; i++)
         sum[i] = 0.0;
     [[unroll]] for (uint first = 0; first < ROWS; first++)
-        [[unroll]] for (uint c = 0; c < HEAD8 / K_PARTS; c++) {
+        [[unroll]] for (uint c = 0; c < HEAD8 / K_VALUES; c++) {
             float scale[8];
             if (K_BLOCKS)
                 scales_of(scales, at, c, K_TYPE, scale);
@@ -193,14 +91,14 @@ void score(uint g, uint at[8])
                 uint key = first * (8 / ROWS) + j;
                 float word = word_of(k[key], c);
                 float term[ROWS]; // of quantised keys, without the scale
-                [[unroll]] for (uint i = 0; i < K_PARTS; i++) {
-                    float part = part_of(word, i, K_TYPE);
+                [[unroll]] for (uint i = 0; i < K_VALUES; i++) {
+                    float value = value_of(word, i, K_TYPE);
                     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                        float x = q[r * HEAD8 + c * K_PARTS + i];
+                        float x = q[r * HEAD8 + c * K_VALUES + i];
                         if (K_BLOCKS)
-                            term[r] = i == 0 ? x * part : fma(x, part, term[r]);
+                            term[r] = i == 0 ? x * value : fma(x, value, term[r]);
                         else
-                            sum[r * 8 + key] = fma(x, part, sum[r * 8 + key]);
+                            sum[r * 8 + key] = fma(x, value, sum[r * 8 + key]);
                     }
                 }
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
@@ -286,9 +184,9 @@ void add_values(uint g, uint at[8], bool masked)
             skip[r * 8 + j] = (bits >> r & 1u) != 0;
         }
     }
-    [[unroll]] for (uint c = 0; c < VALUE8 / V_PARTS; c++) {
-        float sum[ROWS * MOST_PARTS];
-        [[unroll]] for (uint i = 0; i < ROWS * MOST_PARTS; i++)
+    [[unroll]] for (uint c = 0; c < VALUE8 / V_VALUES; c++) {
+        float sum[ROWS * MOST_VALUES];
+        [[unroll]] for (uint i = 0; i < ROWS * MOST_VALUES; i++)
             sum[i] = 0.0;
         float scale[8];
         if (V_BLOCKS)
@@ -301,18 +199,18 @@ void add_values(uint g, uint at[8], bool masked)
                 if (V_BLOCKS)
                     weight[r] = masked && skip[r * 8 + j] ? 0.0 : weight[r] * scale[j];
             }
-            [[unroll]] for (uint i = 0; i < V_PARTS; i++) {
-                float part = part_of(word, i, V_TYPE);
+            [[unroll]] for (uint i = 0; i < V_VALUES; i++) {
+                float value = value_of(word, i, V_TYPE);
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
-                    sum[r * MOST_PARTS + i] =
-                        fma(weight[r], masked && V_HAS_NAN && skip[r * 8 + j] ? 0.0 : part,
-                            sum[r * MOST_PARTS + i]);
+                    sum[r * MOST_VALUES + i] =
+                        fma(weight[r], masked && V_HAS_NAN && skip[r * 8 + j] ? 0.0 : value,
+                            sum[r * MOST_VALUES + i]);
             }
         }
-        [[unroll]] for (uint i = 0; i < V_PARTS; i++)
+        [[unroll]] for (uint i = 0; i < V_VALUES; i++)
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                uint feature = r * VALUE8 + c * V_PARTS + i;
-                float more = sum[r * MOST_PARTS + i];
+                uint feature = r * VALUE8 + c * V_VALUES + i;
+                float more = sum[r * MOST_VALUES + i];
                 context[feature] = g == 0 ? fma(context[feature], shrink[r], more)
                                           : context[feature] + more;
             }
@@ -410,7 +308,7 @@ void load_state(uint r)
     all_sum[r] = saved(at);
     all_max[r] = saved(at + 2);
     [[unroll]] for (uint i = 0; i < VALUE8; i++)
-        all_context[r * VALUE8 + i] = saved(row_state(r) + feature(i, V_PARTS));
+        all_context[r * VALUE8 + i] = saved(row_state(r) + feature(i, V_VALUES));
 }
 
 void load_row(uint r, sequence s)
@@ -418,7 +316,7 @@ void load_row(uint r, sequence s)
     uint base = q_index(row_of(r), s);
     bool sink = mask_has(MASK_SINK);
     [[unroll]] for (uint i = 0; i < HEAD8; i++)
-        q[r * HEAD8 + i] = LOAD(q_words, base + feature(i, K_PARTS), Q_TYPE);
+        q[r * HEAD8 + i] = LOAD(q_words, base + feature(i, K_VALUES), Q_TYPE);
     all_max[r] = sink ? sinks[p.sink_offset + p.head_first + head_of(row_of(r))] : MINUS_INFINITY;
     all_sum[r] = 0.0;
     [[unroll]] for (uint i = 0; i < VALUE8; i++)
@@ -436,21 +334,21 @@ void add_mean(uint r, uint key, uint n, sequence s)
     uint64_t scales = scales_at(v_address, p.v_scales, V_TYPE);
     float weight = dropped(1.0 / float(n), row_of(r), key, s);
     [[unroll]] for (uint i = 0; i < VALUE8; i++) {
-        float scale = V_BLOCKS ? scale_of(scales, base, i / V_PARTS, V_TYPE) : 1.0;
-        float x = part_of(word_of(v, i / V_PARTS), i % V_PARTS, V_TYPE);
+        float scale = V_BLOCKS ? scale_of(scales, base, i / V_VALUES, V_TYPE) : 1.0;
+        float x = value_of(word_of(v, i / V_VALUES), i % V_VALUES, V_TYPE);
         all_context[r * VALUE8 + i] += weight * (V_BLOCKS ? scale * x : x);
     }
 }
 
 // Sets the context of a fully masked row by mask.flags; where keys are cut or split, this
-// workgroup's part of it.
+// workgroup's rows of it.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     float fill = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 0.0;
     bool load = answer == MASKED_UNIFORM && (STATE & STATE_LOAD) != 0;
     [[unroll]] for (uint i = 0; i < VALUE8; i++)
-        all_context[r * VALUE8 + i] = load ? saved(row_state(r) + feature(i, V_PARTS)) : fill;
+        all_context[r * VALUE8 + i] = load ? saved(row_state(r) + feature(i, V_VALUES)) : fill;
     all_sum[r] = 1.0;
     uvec2 keys = own_keys();
     uint n = mean_keys(s), key = keys.x, end = min(keys.y, n);
@@ -487,7 +385,7 @@ void store_row(uint r, sequence s)
     bool sums = (STATE & STATE_STORE) != 0 || SPLITS != 0;
     [[unroll]] for (uint i = 0; i < VALUE8; i++) {
         float c = all_context[r * VALUE8 + i];
-        uint at = base + feature(i, V_PARTS);
+        uint at = base + feature(i, V_VALUES);
         if (sums)
             o_words[at] = floatBitsToUint(c);
         else

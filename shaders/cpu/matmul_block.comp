@@ -48,7 +48,7 @@ const bool WHOLE = B_VEC != 0 ? !HALVES && B_TYPE != TYPE_MXFP4
 
 // How 32 values lie in a block: words of integers, bytes or nibbles, and those loaded; their first
 // byte, and what was added to make them unsigned; the byte of the block's scale; words of further
-// bits, and bytes of scales of a part.
+// bits, and bytes of scales of a subblock.
 const bool NIBBLES = B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_MXFP4 ||
                      B_TYPE == TYPE_I4_G128 || B_TYPE == TYPE_IQ4_NL || B_TYPE == TYPE_IQ4_XS;
 const bool FIFTHS = B_TYPE == TYPE_Q5_0 || B_TYPE == TYPE_Q5_1; // a word of further bits
@@ -74,22 +74,22 @@ const uint SCALE = B_TYPE == TYPE_Q6_K      ? 208
                    : B_TYPE == TYPE_I4_G128 ? 64
                                             : 0;
 const uint MORE_WORDS = HALVES || B_TYPE == TYPE_Q5_K ? 8 : FIFTHS ? 1 : 0;
-const uint PART_BYTES = B_TYPE == TYPE_Q3_K                          ? 4
+const uint SCALE_BYTES = B_TYPE == TYPE_Q3_K                          ? 4
                         : HAS_SIXES(B_TYPE)                          ? 3
                         : B_TYPE == TYPE_Q6_K || B_TYPE == TYPE_IQ4_XS ? 2
                                                                      : 0;
 
 uint64_t line; // word that this lane's column begins in
 uint skew;     // bytes of it before the column
-uint run;      // byte of a column; further bytes are counted from it
+uint begin;    // byte of a column; further bytes are counted from it
 
-uint shift_of(uint at) { return 8u * ((WHOLE ? 0u : skew + run) + at & 3u); }
+uint shift_of(uint at) { return 8u * ((WHOLE ? 0u : skew + begin) + at & 3u); }
 
 // `count` words from that which holds byte `at` on.
 #define LOAD_WORDS(to, at, count)                                                                  \
     {                                                                                              \
-        uint skip = WHOLE ? at / 4 : 0, byte = skew + run + at & ~3u;                              \
-        Words source = Words(line + (WHOLE ? run : byte));                                         \
+        uint skip = WHOLE ? at / 4 : 0, byte = skew + begin + at & ~3u;                            \
+        Words source = Words(line + (WHOLE ? begin : byte));                                       \
         [[unroll]] for (uint i = 0; i < count; i++)                                                \
             to[i] = source.x[skip + i];                                                            \
     }
@@ -118,7 +118,7 @@ float scale_of[2], least[2];
 // Loads the scales of 32 values, from value i of a block on that begins at byte `at`.
 void load_scales(uint at, uint i)
 {
-    uint head = 0, part[4] = {0, 0, 0, 0};
+    uint head = 0, own[4] = {0, 0, 0, 0};
     uint six = 4u + i / 32u % 4u, sixteen = i / 16u;
     uvec4 from = uvec4(192u + sixteen) + uvec4(0, 1, 0, 0);
     if (HAS_SIXES(B_TYPE))
@@ -129,27 +129,27 @@ void load_scales(uint at, uint i)
         from.xy = uvec2(4u + i / 64u, 2u + i / 128u);
     if (B_TYPE != TYPE_I8)
         head = word_at(at + SCALE) >> shift_of(at + SCALE);
-    [[unroll]] for (uint e = 0; e < PART_BYTES; e++)
-        part[e] = word_at(from[e]) >> shift_of(from[e]) & 0xffu;
+    [[unroll]] for (uint e = 0; e < SCALE_BYTES; e++)
+        own[e] = word_at(from[e]) >> shift_of(from[e]) & 0xffu;
     vec2 halves = unpackHalf2x16(head);
     scale_of[0] = scale_of[1] = B_TYPE == TYPE_I8 ? 1.0 : halves.x;
     if (B_TYPE == TYPE_MXFP4) {
         uint e = head & 0xffu;
         scale_of[0] = uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23);
     } else if (B_TYPE == TYPE_IQ4_XS) {
-        uint low = part[0] >> 4u * (i / 32u % 2u) & 15u, high = part[1] >> 2u * (i / 32u % 4u) & 3u;
+        uint low = own[0] >> 4u * (i / 32u % 2u) & 15u, high = own[1] >> 2u * (i / 32u % 4u) & 3u;
         scale_of[0] *= float(int(low | high << 4) - 32);
     } else if (HAS_SIXES(B_TYPE)) {
         bool first = i < 128u;
-        scale_of[0] *= float(first ? part[0] & 63u : (part[2] & 15u) | part[0] >> 6 << 4);
-        halves.y *= -float(first ? part[1] & 63u : part[2] >> 4 | part[1] >> 6 << 4);
+        scale_of[0] *= float(first ? own[0] & 63u : (own[2] & 15u) | own[0] >> 6 << 4);
+        halves.y *= -float(first ? own[1] & 63u : own[2] >> 4 | own[1] >> 6 << 4);
     }
     [[unroll]] for (uint j = 0; j < 2; j++) {
         if (B_TYPE == TYPE_Q6_K)
-            scale_of[j] *= float(bitfieldExtract(int(part[j]), 0, 8));
+            scale_of[j] *= float(bitfieldExtract(int(own[j]), 0, 8));
         if (B_TYPE == TYPE_Q3_K)
-            scale_of[j] *= float(int(part[j] >> sixteen / 8u * 4u & 15u |
-                                     (part[j + 2] >> sixteen / 4u * 2u & 3u) << 4) - 32);
+            scale_of[j] *= float(int(own[j] >> sixteen / 8u * 4u & 15u |
+                                     (own[j + 2] >> sixteen / 4u * 2u & 3u) << 4) - 32);
         least[j] = B_TYPE == TYPE_I4_G128 ? float(head >> 16) : scale_of[j] * ADDED;
         if (HAS_OFFSET(B_TYPE))
             least[j] = -halves.y;
@@ -160,8 +160,8 @@ void load_scales(uint at, uint i)
 void load_values(uint k, uint s)
 {
     uint at = s * BYTES, more[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    run = k / VALUES * BYTES;
-    uint i = k % VALUES, part = i / 32u % 4u, first = at + FIRST;
+    begin = k / VALUES * BYTES;
+    uint i = k % VALUES, sub = i / 32u % 4u, first = at + FIRST;
     uint rest = at + (B_TYPE == TYPE_Q5_0 ? 2u : B_TYPE == TYPE_Q5_1 ? 4u : 0u);
     if (HAS_SIXES(B_TYPE))
         first += i / 64u * 32u;
@@ -172,7 +172,7 @@ void load_values(uint k, uint s)
     if (B_TYPE == TYPE_Q3_K)
         first += 32u * (i / 128u);
     if (B_TYPE == TYPE_Q6_K) {
-        first = 64u * (i / 128u) + 32u * (part % 2u);
+        first = 64u * (i / 128u) + 32u * (sub % 2u);
         rest = 128u + 32u * (i / 128u);
     }
     [[unroll]] for (uint w = 0; w < 8; w++)
@@ -190,16 +190,16 @@ void load_values(uint k, uint s)
     }
     [[unroll]] for (uint w = 0; w < 8; w++) {
         if (B_TYPE == TYPE_Q4_K)
-            words[w] >>= 4u * (part % 2u);
+            words[w] >>= 4u * (sub % 2u);
         if (B_TYPE == TYPE_Q5_K)
-            words[w] = words[w] >> 4u * (part % 2u) & 0x0f0f0f0fu |
+            words[w] = words[w] >> 4u * (sub % 2u) & 0x0f0f0f0fu |
                        (more[w] >> i / 32u & 0x01010101u) << 4;
         if (B_TYPE == TYPE_Q3_K)
-            words[w] = words[w] >> 2u * part & 0x03030303u |
+            words[w] = words[w] >> 2u * sub & 0x03030303u |
                        (more[w] >> i / 32u & 0x01010101u) << 2;
         if (B_TYPE == TYPE_Q6_K)
-            words[w] = words[w] >> part / 2u * 4u & 0x0f0f0f0fu |
-                       (more[w] >> 2u * part & 0x03030303u) << 4;
+            words[w] = words[w] >> sub / 2u * 4u & 0x0f0f0f0fu |
+                       (more[w] >> 2u * sub & 0x03030303u) << 4;
         if (B_TYPE == TYPE_I8 || B_TYPE == TYPE_Q8_0) // signed bytes become unsigned ones
             words[w] ^= 0x80808080u;
     }
@@ -219,9 +219,9 @@ float value(uint word, uint e, uint h)
         word >>= 24;
         shift = 0;
     }
-    float unit = uintBitsToFloat(127u - shift << 23), scale = scale_of[h] * unit;
+    float lowest = uintBitsToFloat(127u - shift << 23), scale = scale_of[h] * lowest;
     if (B_TYPE == TYPE_I4_G128)
-        return scale_of[h] * fma(float(int(word & most << shift)), unit, -least[h]);
+        return scale_of[h] * fma(float(int(word & most << shift)), lowest, -least[h]);
     return fma(scale, float(int(word & most << shift)), -least[h]);
 }
 
@@ -231,11 +231,11 @@ float b[32]; // values, rounded to A_TYPE
 void round_values()
 {
     [[unroll]] for (uint w = 0; w < WORDS; w++)
-        [[unroll]] for (uint part = 0; part < 32 / WORDS / 4; part++)
+        [[unroll]] for (uint nibble = 0; nibble < 32 / WORDS / 4; nibble++)
             [[unroll]] for (uint e = 0; e < 4; e++) {
-                uint j = B_TYPE == TYPE_I4_G128 ? 8 * w + 2 * e + part : 16 * part + 4 * w + e;
+                uint j = B_TYPE == TYPE_I4_G128 ? 8 * w + 2 * e + nibble : 16 * nibble + 4 * w + e;
                 uint h = HALVES ? w / 4 : 0;
-                b[j] = rounded(value(words[w] >> 4 * part, e, h), A_TYPE);
+                b[j] = rounded(value(words[w] >> 4 * nibble, e, h), A_TYPE);
             }
 }
 

@@ -53,7 +53,7 @@ bool mine[8];     // whether this is the lane
 // A step of 32 k: each row of A, with k + 8 * i + lane at i; a column's integers in the same
 // places; the scales, which 16 values share, and the offset of the lane's own column.
 float x[4 * BLOCK_ROWS], integer[4], scale_of[2], offset;
-float part_sum[8 * BLOCK_ROWS]; // of what a lane has: [row][column]
+float lane_sum[8 * BLOCK_ROWS]; // of what a lane has: [row][column]
 
 // Eight bytes, each in its lane.
 uint8_t bytes_at(uint64_t at)
@@ -118,40 +118,40 @@ void load_fifths(uint64_t at, int bias)
     }
 }
 
-// `part`: of 32 values, of the block at `at`. `odd`: part % 2.
-void load_q4_k(uint64_t at, uint part, uint odd)
+// `sub`: the subblock of 32 values, of the block at `at`. `odd`: sub % 2.
+void load_q4_k(uint64_t at, uint sub, uint odd)
 {
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        uint both = uint(bytes_at(at + (16u + part / 2u * 32u + 8u * i)));
+        uint both = uint(bytes_at(at + (16u + sub / 2u * 32u + 8u * i)));
         integer[i] = float(int(both >> 4u * odd & 15u));
     }
 }
 
-void load_q5_k(uint64_t at, uint part, uint odd)
+void load_q5_k(uint64_t at, uint sub, uint odd)
 {
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        uint both = uint(bytes_at(at + (48u + part / 2u * 32u + 8u * i)));
-        uint fifth = uint(bytes_at(at + (16u + 8u * i))) >> part & 1u;
+        uint both = uint(bytes_at(at + (48u + sub / 2u * 32u + 8u * i)));
+        uint fifth = uint(bytes_at(at + (16u + 8u * i))) >> sub & 1u;
         integer[i] = float(int(both >> 4u * odd & 15u | fifth << 4));
     }
 }
 
-void load_q3_k(uint64_t at, uint part)
+void load_q3_k(uint64_t at, uint sub)
 {
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        uint low = uint(bytes_at(at + (32u + 32u * (part / 4u) + 8u * i))) >> part % 4u * 2u & 3u;
-        uint high = uint(bytes_at(at + 8u * i)) >> part & 1u;
+        uint low = uint(bytes_at(at + (32u + 32u * (sub / 4u) + 8u * i))) >> sub % 4u * 2u & 3u;
+        uint high = uint(bytes_at(at + 8u * i)) >> sub & 1u;
         integer[i] = float(int(low | high << 2) - 4);
     }
 }
 
-void load_q6_k(uint64_t at, uint part)
+void load_q6_k(uint64_t at, uint sub)
 {
-    uint side = part / 4u, high_shift = part % 4u * 2u;
+    uint side = sub / 4u, high_shift = sub % 4u * 2u;
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        uint low = uint(bytes_at(at + (64u * side + part % 2u * 32u + 8u * i)));
+        uint low = uint(bytes_at(at + (64u * side + sub % 2u * 32u + 8u * i)));
         uint high = uint(bytes_at(at + (128u + 32u * side + 8u * i)));
-        low = low >> part % 4u / 2u * 4u & 15u;
+        low = low >> sub % 4u / 2u * 4u & 15u;
         integer[i] = float(int(low | (high >> high_shift & 3u) << 4) - 32);
     }
 }
@@ -176,38 +176,38 @@ void load_i4(uint64_t at, uint k)
 
 // Where the block of k is in a column, and which 32 values of it k is.
 uint block_of(uint k) { return k / BLOCK_VALUES(B_TYPE) * BLOCK_BYTES(B_TYPE); }
-uint part_of(uint k) { return k % BLOCK_VALUES(B_TYPE) / 32; }
+uint sub_of(uint k) { return k % BLOCK_VALUES(B_TYPE) / 32; }
 
 int signed_byte(uint byte) { return bitfieldExtract(int(byte), 0, 8); }
 
-void load_scales_k(uint at, uint part)
+void load_scales_k(uint at, uint sub)
 {
     if (B_TYPE == TYPE_Q6_K) {
         float scale = unpackHalf2x16(each_two(at + 208)).x;
         [[unroll]] for (uint j = 0; j < 2; j++)
-            scale_of[j] = scale * float(signed_byte(each_byte(at + 192u + 2u * part + j)));
+            scale_of[j] = scale * float(signed_byte(each_byte(at + 192u + 2u * sub + j)));
         return;
     }
     if (B_TYPE == TYPE_Q3_K) {
         float scale = unpackHalf2x16(each_two(at + 108)).x;
         [[unroll]] for (uint j = 0; j < 2; j++) {
-            uint i = 2u * part + j, low = each_byte(at + (96u + i % 8u)) >> i / 8u * 4u & 15u;
+            uint i = 2u * sub + j, low = each_byte(at + (96u + i % 8u)) >> i / 8u * 4u & 15u;
             uint high = each_byte(at + (104u + i % 4u)) >> i / 4u * 2u & 3u;
             scale_of[j] = scale * float(int(low | high << 4) - 32);
         }
         return;
     }
     if (B_TYPE == TYPE_IQ4_XS) {
-        uint low = each_byte(at + (4u + part / 2u)) >> part % 2u * 4u & 15u;
-        uint high = each_two(at + 2) >> 2u * part & 3u;
+        uint low = each_byte(at + (4u + sub / 2u)) >> sub % 2u * 4u & 15u;
+        uint high = each_two(at + 2) >> 2u * sub & 3u;
         scale_of[0] = unpackHalf2x16(each_two(at)).x * float(int(low | high << 4) - 32);
         return;
     }
-    uint six = at + 4u + part % 4u;
-    uint s = each_byte(six), m = each_byte(six + 4), more = each_byte(six + (part < 4u ? 0u : 8u));
+    uint six = at + 4u + sub % 4u;
+    uint s = each_byte(six), m = each_byte(six + 4), more = each_byte(six + (sub < 4u ? 0u : 8u));
     vec2 scales = unpackHalf2x16(each_four(at));
-    s = part < 4u ? s & 63u : (more & 15u) | s >> 6 << 4;
-    m = part < 4u ? m & 63u : more >> 4 | m >> 6 << 4;
+    s = sub < 4u ? s & 63u : (more & 15u) | s >> 6 << 4;
+    m = sub < 4u ? m & 63u : more >> 4 | m >> 6 << 4;
     scale_of[0] = scales.x * float(s);
     offset = -(scales.y * float(m));
 }
@@ -220,7 +220,7 @@ void load_scales(uint k)
     if (B_TYPE == TYPE_I8)
         scale_of[0] = 1.0;
     else if (BLOCK_VALUES(B_TYPE) == 256)
-        load_scales_k(at, part_of(k));
+        load_scales_k(at, sub_of(k));
     else if (B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_Q5_1) {
         vec2 scales = unpackHalf2x16(each_four(at));
         scale_of[0] = scales.x;
@@ -232,7 +232,7 @@ void load_scales(uint k)
         scale_of[0] = unpackHalf2x16(each_two(at + (B_TYPE == TYPE_I4_G128 ? 64 : 0))).x;
 }
 
-// Values k .. k + 31 of a column. `odd`: part_of(k) % 2.
+// Values k .. k + 31 of a column. `odd`: sub_of(k) % 2.
 void load_integers(uint64_t begin, uint k, uint odd)
 {
     uint64_t at = begin + block_of(k);
@@ -251,28 +251,28 @@ void load_integers(uint64_t begin, uint k, uint odd)
     else if (B_TYPE == TYPE_IQ4_NL)
         load_nonlinear(at + 2);
     else if (B_TYPE == TYPE_IQ4_XS)
-        load_nonlinear(at + (8u + 16u * part_of(k)));
+        load_nonlinear(at + (8u + 16u * sub_of(k)));
     else if (B_TYPE == TYPE_Q5_K)
-        load_q5_k(at, part_of(k), odd);
+        load_q5_k(at, sub_of(k), odd);
     else if (B_TYPE == TYPE_Q3_K)
-        load_q3_k(at, part_of(k));
+        load_q3_k(at, sub_of(k));
     else if (B_TYPE == TYPE_Q4_K)
-        load_q4_k(at, part_of(k), odd);
+        load_q4_k(at, sub_of(k), odd);
     else if (B_TYPE == TYPE_Q6_K)
-        load_q6_k(at, part_of(k));
+        load_q6_k(at, sub_of(k));
     else if (B_TYPE == TYPE_MXFP4)
         load_mxfp4(at);
     else
-        load_i4(at, 32 * part_of(k));
+        load_i4(at, 32 * sub_of(k));
 }
 
-// Integer i of the 32 of a part of a block of a type that has offsets.
-uint integer_at(uint64_t at, uint part, uint i)
+// Integer i of the 32 of a subblock of a type that has offsets.
+uint integer_at(uint64_t at, uint sub, uint i)
 {
     if (BLOCK_VALUES(B_TYPE) == 256) {
         uint first = B_TYPE == TYPE_Q5_K ? 48u : 16u;
-        uint q = byte_at(at + (first + part / 2u * 32u + i)) >> 4u * (part % 2u) & 15u;
-        return B_TYPE == TYPE_Q5_K ? q | (byte_at(at + (16u + i)) >> part & 1u) << 4 : q;
+        uint q = byte_at(at + (first + sub / 2u * 32u + i)) >> 4u * (sub % 2u) & 15u;
+        return B_TYPE == TYPE_Q5_K ? q | (byte_at(at + (16u + i)) >> sub & 1u) << 4 : q;
     }
     uint q = byte_at(at + ((B_TYPE == TYPE_Q5_1 ? 8u : 4u) + i % 16u)) >> 4u * (i / 16u) & 15u;
     return B_TYPE == TYPE_Q5_1 ? q | (four_bytes(at + 4) >> i & 1u) << 4 : q;
@@ -293,11 +293,11 @@ float infinite_products(Float a, uint64_t begin)
             continue;
         load_scales(k0);
         uint64_t at = begin + block_of(k0);
-        uint part = part_of(k0);
+        uint sub = sub_of(k0);
         for (uint i = 0; i < 32; i++) {
             float x = relu(row.at[i / 4][i % 4]);
             if (!is_finite(x))
-                sum += x * fma(scale_of[0], float(int(integer_at(at, part, i))), offset);
+                sum += x * fma(scale_of[0], float(int(integer_at(at, sub, i))), offset);
         }
     }
     return sum;
@@ -337,13 +337,13 @@ float fold_columns(uint at)
 {
     float four[4];
     [[unroll]] for (uint j = 0; j < 4; j++)
-        four[j] = fold(part_sum[at + 2 * j], part_sum[at + 2 * j + 1], 1);
+        four[j] = fold(lane_sum[at + 2 * j], lane_sum[at + 2 * j + 1], 1);
     return fold(fold(four[0], four[1], 2), fold(four[2], four[3], 2), 4);
 }
 
 // Adds a step of a row. Where k allows it, two steps are one chain, however many an iteration has:
 // so a row's bits do not change with the number of rows.
-void add_part(uint r, uint s)
+void add_lanes(uint r, uint s)
 {
     float sum = fold_columns(8 * r);
     if (SCALES && B_TYPE != TYPE_I8)
@@ -368,16 +368,16 @@ void add_step(Float a[BLOCK_ROWS], uint k, uint s)
     load_rows(a, k, s);
     load_scales(k + 32 * s);
     [[unroll]] for (uint j = 0; j < 8; j++) {
-        load_values(j, k + 32 * s, STEPS == 1 ? part_of(k) % 2u : s % 2u);
+        load_values(j, k + 32 * s, STEPS == 1 ? sub_of(k) % 2u : s % 2u);
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
             float sum = x[4 * r] * integer[0];
             [[unroll]] for (uint i = 1; i < 4; i++)
                 sum = fma(x[4 * r + i], integer[i], sum);
-            part_sum[8 * r + j] = sum;
+            lane_sum[8 * r + j] = sum;
         }
     }
     [[unroll]] for (uint r = 0; r < ROWS; r++)
-        add_part(r, s);
+        add_lanes(r, s);
 }
 
 // Reads a byte of every other cache line of a column, so that the lines of all columns come from

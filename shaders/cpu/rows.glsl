@@ -10,17 +10,17 @@
 // Loops over the vec4 d of a row: COLD for statements done once a row, EACH once a step, BLOCK once
 // a block of keys. BLOCK is COLD, or EACH where that is faster and compiles as fast. With ROLLED,
 // COLD is a real loop: drivers keep these arrays in memory anyway. Without, indexing at run time
-// would move them from registers to memory. TURNS is a real loop. With BARE_LOADS it tests after
+// would move them from registers to memory. LOOP is a real loop. With BARE_LOADS it tests after
 // its body, see matmul_address; else it tests before, and loads its bound before it begins, because
 // validation layers cannot check a load in the block that begins a loop.
 #ifndef BARE_LOADS
-#define TURNS(hint, dim, statement)                                                                \
+#define LOOP(hint, dim, statement)                                                                 \
     {                                                                                              \
         uint end_ = dim;                                                                           \
         hint for (uint d = 0; 4 * d < end_; d++) statement;                                        \
     }
 #else
-#define TURNS(hint, dim, statement)                                                                \
+#define LOOP(hint, dim, statement)                                                                 \
     {                                                                                              \
         uint d = 0, end_ = dim;                                                                    \
         hint do statement;                                                                         \
@@ -68,7 +68,7 @@ uint work_head; // key head of this workgroup
 const bool LARGE = HEAD4 + VALUE4 > LARGE_VEC4;
 #define EACH(count, dim, statement)                                                                \
     if (LARGE)                                                                                     \
-        TURNS([[dont_unroll]], dim, statement)                                                     \
+        LOOP([[dont_unroll]], dim, statement)                                                      \
     else                                                                                           \
         [[unroll]] for (uint d = 0; d < count; d++)                                                \
             statement;
@@ -156,12 +156,12 @@ void add_mean(uint r, uint key, uint n, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
     float weight = dropped(1.0 / float(n), row_of(r), key, s);
-    TURNS(, p.value_dim,
+    LOOP(, p.value_dim,
           context[r * VALUE4 + d] = fma(vec4(weight), load_v(base, d), context[r * VALUE4 + d]))
 }
 
 // Sets the context of a fully masked row by mask.flags; where keys are cut or split, this
-// workgroup's part of it.
+// workgroup's rows of it.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);

@@ -2,16 +2,17 @@
 #include "lib/relu.glsl"
 
 // e^(x + rest), for a rest that is small beside x, as exp_accurate, with a reduction that no compiler
-// may change: Mesa 22 joins the two parts of ln 2 again, and the error then grows with x. An fma
+// may change: Mesa 22 joins the two numbers of ln 2 again, and the error then grows with x. An fma
 // cannot be marked so; the first product is exact. The rest counts before the power: beside a small
 // result it could be subnormal.
-// exp_parts() rounds the rest once more: near half of ln 2 to +-1, which is why its power counts.
+// exp_and_power() rounds the rest once more: near half of ln 2 to +-1, which is why its power
+// counts.
 float exp_of(float x, float rest)
 {
     float n = roundEven(x * 1.44269504);
     precise float first = x - n * 0.693145752;
     precise float r = (first - n * 1.42860677e-6) + rest;
-    float more, y = exp_parts(r, more); // from -87.3 on n + more is at least -126
+    float more, y = exp_and_power(r, more); // from -87.3 on n + more is at least -126
     return x < -87.3 ? 0.0 : y * power_of_two(n + more, 0x3f800000u);
 }
 

@@ -57,13 +57,13 @@ uint record_of(uint t, uint rows, uint n_head)
 }
 
 // Stores the last four floats of a record, see RECORD_PITCH.
-void store_split(uint record, float row_max, float row_sum, bool seen, float unit)
+void store_split(uint record, float row_max, float row_sum, bool seen, float weight_unit)
 {
     uint at = record + RECORD_PITCH(p.value_dim) - 4;
     o_words[at] = floatBitsToUint(row_max);
     o_words[at + 1] = floatBitsToUint(row_sum);
     o_words[at + 2] = floatBitsToUint(seen ? 1.0 : 0.0);
-    o_words[at + 3] = floatBitsToUint(unit);
+    o_words[at + 3] = floatBitsToUint(weight_unit);
 }
 
 // Query and head of a row, counted from the first of this pass.
@@ -78,11 +78,11 @@ uint q_index(uint row, sequence s)
 }
 
 // ln of the sum of a row's weights and its sink's. Relative to row_max the weights add up to
-// row_sum / unit, without the sink, though row_max may be the sink. As attention_merge has it, bit for
-// bit.
-float log_sum(bool seen, float row_max, float row_sum, float unit, uint row)
+// row_sum / weight_unit, without the sink, though row_max may be the sink. As attention_merge has
+// it, bit for bit.
+float log_sum(bool seen, float row_max, float row_sum, float weight_unit, uint row)
 {
-    float x = row_max + log_accurate(row_sum / unit);
+    float x = row_max + log_accurate(row_sum / weight_unit);
     if (!seen || floatBitsToUint(row_sum) == 0u)
         x = MINUS_INFINITY;
     if (seen && mask_has(MASK_SINK))

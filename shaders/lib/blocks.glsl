@@ -128,10 +128,10 @@ vec4 grid_values(uint entry, uint signs, uint type)
     ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : IS_TERNARY(type) ? 1 : 0)
 
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
-// buffer: vec4 name(line, k, type); and its parts vec4 name_integers(), exact small numbers, and
-// vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of 16 on. Values
-// are integers * scale + offset, rounded once, as the products are exact, or have no offset to add.
-// uint name_bytes() is the integers of HAS_BYTES without their bias.
+// buffer: vec4 name(line, k, type); and what it is made of, vec4 name_integers(), exact small
+// numbers, and vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of
+// 16 on. Values are integers * scale + offset, rounded once, as the products are exact, or have no
+// offset to add. uint name_bytes() is the integers of HAS_BYTES without their bias.
 #define QUANT_READER(name, words)                                                                  \
     /* Four bytes from any byte on; reads no word beyond them. */                                  \
     uint name##_word(uint at)                                                                      \
@@ -144,27 +144,27 @@ vec4 grid_values(uint entry, uint signs, uint type)
     float name##_half(uint at) { return float_from_f16(name##_short(at)); }                        \
     vec2 name##_scale_sixes(uint at, uint i)                                                       \
     {                                                                                              \
-        uint part = i / 32u, six = at + 4u + part % 4u, scale = name##_byte(six);                  \
-        uint least = name##_byte(six + 4u), more = name##_byte(six + (part < 4u ? 0u : 8u));       \
-        scale = part < 4u ? scale & 63u : (more & 15u) | scale >> 6 << 4;                          \
-        least = part < 4u ? least & 63u : more >> 4 | least >> 6 << 4;                             \
+        uint sub = i / 32u, six = at + 4u + sub % 4u, scale = name##_byte(six);                    \
+        uint least = name##_byte(six + 4u), more = name##_byte(six + (sub < 4u ? 0u : 8u));        \
+        scale = sub < 4u ? scale & 63u : (more & 15u) | scale >> 6 << 4;                           \
+        least = sub < 4u ? least & 63u : more >> 4 | least >> 6 << 4;                              \
         return vec2(name##_half(at) * float(scale), -(name##_half(at + 2u) * float(least)));       \
     }                                                                                              \
     /* Twice the scale of 16 values and one, in a block at byte `at`. */                           \
     uint name##_scale_grid(uint at, uint i, uint type)                                             \
     {                                                                                              \
-        uint part = i / 32u;                                                                       \
+        uint sub = i / 32u;                                                                        \
         if (type == TYPE_IQ3_S)                                                                    \
-            return name##_byte(at + 106u + part / 2u) >> 4u * (part % 2u) & 15u;                   \
+            return name##_byte(at + 106u + sub / 2u) >> 4u * (sub % 2u) & 15u;                     \
         if (type == TYPE_IQ3_XXS)                                                                  \
-            return name##_byte(at + 69u + 4u * part) >> 4;                                         \
+            return name##_byte(at + 69u + 4u * sub) >> 4;                                          \
         if (type == TYPE_IQ2_XXS)                                                                  \
-            return name##_byte(at + 9u + 8u * part) >> 4;                                          \
+            return name##_byte(at + 9u + 8u * sub) >> 4;                                           \
         if (type == TYPE_IQ1_S)                                                                    \
-            return name##_byte(at + 35u + 2u * part) >> 4 & 7u;                                    \
+            return name##_byte(at + 35u + 2u * sub) >> 4 & 7u;                                     \
         if (type == TYPE_IQ1_M)                                                                    \
             return name##_short(at + 48u + i / 64u * 2u) >> 3u * (i / 16u % 4u) & 7u;              \
-        return name##_byte(at + (type == TYPE_IQ2_S ? 74u : 66u) + part) >> 4u * (i / 16u % 2u) & 15u;\
+        return name##_byte(at + (type == TYPE_IQ2_S ? 74u : 66u) + sub) >> 4u * (i / 16u % 2u) & 15u; \
     }                                                                                              \
     float name##_half_iq1_m(uint at)                                                               \
     {                                                                                              \
@@ -189,8 +189,8 @@ vec4 grid_values(uint entry, uint signs, uint type)
             return d * vec2(scale & 15u, scale >> 4);                                              \
         }                                                                                          \
         if (type == TYPE_Q3_K) {                                                                   \
-            uint part = i / 16u, low = name##_byte(at + 96u + part % 8u) >> part / 8u * 4u & 15u;  \
-            uint high = name##_byte(at + 104u + part % 4u) >> part / 4u * 2u & 3u;                 \
+            uint sub = i / 16u, low = name##_byte(at + 96u + sub % 8u) >> sub / 8u * 4u & 15u;     \
+            uint high = name##_byte(at + 104u + sub % 4u) >> sub / 4u * 2u & 3u;                   \
             return vec2(name##_half(at + 108u) * float(int(low | high << 4) - 32), 0.0);           \
         }                                                                                          \
         if (HAS_GRID(type)) {                                                                      \
@@ -207,8 +207,8 @@ vec4 grid_values(uint entry, uint signs, uint type)
         if (type == TYPE_NVFP4)                                                                    \
             return vec2(half_e4m3(words[at >> 2] >> i / 16u * 8u), 0.0);                           \
         if (type == TYPE_IQ4_XS) {                                                                 \
-            uint part = i / 32u, low = words[(at + 4u) >> 2] >> 4u * part & 15u;                   \
-            uint high = words[at >> 2] >> 16u + 2u * part & 3u;                                    \
+            uint sub = i / 32u, low = words[(at + 4u) >> 2] >> 4u * sub & 15u;                     \
+            uint high = words[at >> 2] >> 16u + 2u * sub & 3u;                                     \
             return vec2(name##_half(at) * float(int(low | high << 4) - 32), 0.0);                  \
         }                                                                                          \
         uint first = type == TYPE_I4_G128 || type == TYPE_TQ2_0 ? 64u : 0u;                        \
@@ -218,20 +218,20 @@ vec4 grid_values(uint entry, uint signs, uint type)
     uint name##_bytes(uint line, uint k, uint type)                                                \
     {                                                                                              \
         uint i = k % 256u, at = line + k / 256u * BLOCK_BYTES(type);                               \
-        uint side = i / 128u, part = i / 32u % 4u, e = i % 32u;                                    \
+        uint side = i / 128u, sub = i / 32u % 4u, e = i % 32u;                                     \
         if (type == TYPE_Q6_K) {                                                                   \
-            uint low = name##_word(at + 64u * side + 32u * (part % 2u) + e) >> part / 2u * 4u;     \
-            uint high = name##_word(at + 128u + 32u * side + e) >> 2u * part;                      \
+            uint low = name##_word(at + 64u * side + 32u * (sub % 2u) + e) >> sub / 2u * 4u;       \
+            uint high = name##_word(at + 128u + 32u * side + e) >> 2u * sub;                       \
             return (low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4;                                \
         }                                                                                          \
         if (type == TYPE_TQ1_0) {                                                                  \
             uint digit = i < 240u ? i / 16u - 10u : i / 4u - 60u;                                  \
             uint more = i < 240u ? 32u + i % 16u : 48u;                                            \
             uint digits = name##_word(at + (i < 160u ? e : more));                                 \
-            return four_digits(digits, i < 160u ? i / 32u : digit);                              \
+            return four_digits(digits, i < 160u ? i / 32u : digit);                                \
         }                                                                                          \
         uint first = type == TYPE_Q2_K ? 16u : type == TYPE_Q3_K ? 32u : 0u;                       \
-        uint low = name##_word(at + first + 32u * side + e) >> 2u * part & 0x03030303u;            \
+        uint low = name##_word(at + first + 32u * side + e) >> 2u * sub & 0x03030303u;             \
         if (type != TYPE_Q3_K)                                                                     \
             return low;                                                                            \
         return low | (name##_word(at + e) >> i / 32u & 0x01010101u) << 2;                          \
@@ -239,25 +239,25 @@ vec4 grid_values(uint entry, uint signs, uint type)
     /* Values i .. i + 3, without the scale. */                                                    \
     vec4 name##_integers_grid(uint at, uint i, uint type)                                          \
     {                                                                                              \
-        uint part = i / 32u, eight = i / 8u, bits = 0u, number = 0u, signs;                        \
+        uint sub = i / 32u, eight = i / 8u, bits = 0u, number = 0u, signs;                         \
         if (type == TYPE_IQ3_S || type == TYPE_IQ3_XXS)                                            \
             number = name##_byte(at + 2u + i / 4u);                                                \
         else if (type == TYPE_IQ2_XXS)                                                             \
-            number = name##_byte(at + 2u + 8u * part + eight % 4u);                                \
+            number = name##_byte(at + 2u + 8u * sub + eight % 4u);                                 \
         else if (type != TYPE_IQ2_XS)                                                              \
             number = name##_byte(at + (type == TYPE_IQ1_M ? 0u : 2u) + eight);                     \
         if (type == TYPE_IQ3_S) {                                                                  \
-            number |= (name##_byte(at + 66u + part) >> i / 4u % 8u & 1u) << 8;                     \
+            number |= (name##_byte(at + 66u + sub) >> i / 4u % 8u & 1u) << 8;                      \
             signs = name##_byte(at + 74u + eight);                                                 \
         } else if (type == TYPE_IQ2_S) {                                                           \
-            number |= (name##_byte(at + 66u + part) >> 2u * (eight % 4u) & 3u) << 8;               \
+            number |= (name##_byte(at + 66u + sub) >> 2u * (eight % 4u) & 3u) << 8;                \
             signs = name##_byte(at + 34u + eight);                                                 \
         } else if (type == TYPE_IQ2_XS) {                                                          \
             bits = name##_short(at + 2u + 2u * eight);                                             \
             number = bits & 511u;                                                                  \
             signs = even_signs(bits >> 9);                                                         \
         } else if (type == TYPE_IQ1_S) {                                                           \
-            bits = name##_short(at + 34u + 2u * part);                                             \
+            bits = name##_short(at + 34u + 2u * sub);                                              \
             number |= (bits >> 3u * (eight % 4u) & 7u) << 8;                                       \
             signs = bits >> 15;                                                                    \
         } else if (type == TYPE_IQ1_M) {                                                           \
@@ -265,7 +265,7 @@ vec4 grid_values(uint entry, uint signs, uint type)
             number |= (bits & 7u) << 8;                                                            \
             signs = bits >> 3;                                                                     \
         } else {                                                                                   \
-            bits = name##_word(at + (type == TYPE_IQ3_XXS ? 66u + 4u * part : 6u + 8u * part));    \
+            bits = name##_word(at + (type == TYPE_IQ3_XXS ? 66u + 4u * sub : 6u + 8u * sub));      \
             signs = even_signs(bits >> 7u * (eight % 4u) & 127u);                                  \
         }                                                                                          \
         if (type == TYPE_IQ3_S || type == TYPE_IQ3_XXS)                                            \

@@ -23,8 +23,8 @@ uint f16_from_float(float x)
 {
     uint bits = floatBitsToUint(x), magnitude = bits & 0x7fffffffu;
     uint h = min((magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13, 0x7c00u);
-    precise float units = uintBitsToFloat(magnitude) + 0.5; // its last bit is 2^-24
-    h = magnitude < 0x38800000u ? floatBitsToUint(units) - 0x3f000000u : h; // below 2^-14: subnormal
+    precise float moved = uintBitsToFloat(magnitude) + 0.5; // its last bit is 2^-24
+    h = magnitude < 0x38800000u ? floatBitsToUint(moved) - 0x3f000000u : h; // below 2^-14: subnormal
     h = magnitude > 0x7f800000u ? 0x7e00u : h;
     return bits >> 16 & 0x8000u | h;
 }
@@ -49,7 +49,7 @@ uint word_index(uint index, uint type)
 float float_from_f8(uint byte)
 {
     uint magnitude = byte & 0x7fu;
-    float x = magnitude < 8u ? float(magnitude) * 0.001953125 // subnormal: in units of 2^-9
+    float x = magnitude < 8u ? float(magnitude) * 0.001953125 // subnormal: in moved of 2^-9
                              : uintBitsToFloat((magnitude << 20) + 0x3c000000u);
     uint bits = magnitude == 0x7fu ? 0x7fc00000u : floatBitsToUint(x);
     return uintBitsToFloat(bits | (byte & 0x80u) << 24);
@@ -64,7 +64,7 @@ uint f8_from_float(float x)
     if (magnitude >= 0x43e00000u) // 448
         return sign | 0x7eu;
     if (magnitude < 0x3c800000u) { // below 2^-6: subnormal
-        uint shift = 141u - (magnitude >> 23); // right shift that leaves units of 2^-9
+        uint shift = 141u - (magnitude >> 23); // right shift that leaves moved of 2^-9
         if (shift > 24u)
             return sign;
         uint mantissa = (magnitude & 0x7fffffu) | 0x800000u;

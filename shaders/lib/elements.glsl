@@ -20,15 +20,15 @@ uint order_key(float x)
     return is_nan(x) ? 0xffffffffu : (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-// Unit `turn` of this invocation, see UNIT_LANES.
-uint unit_at(uint turn)
+// Item `nth` of this invocation, see ITEM_LANES.
+uint item_at(uint nth)
 {
-    uint group = gl_WorkGroupID.y * UNIT_GRID + gl_WorkGroupID.x;
-    return (group * UNIT_RUN + turn) * UNIT_LANES + gl_LocalInvocationIndex;
+    uint group = gl_WorkGroupID.y * ITEM_GRID + gl_WorkGroupID.x;
+    return (group * ITEMS_EACH + nth) * ITEM_LANES + gl_LocalInvocationIndex;
 }
 
-// Coordinates of unit u, with `width` units along axis 3.
-uvec4 unit_coordinates(uint u, uint width, uint size2, uint size1)
+// Coordinates of item u, with `width` items along axis 3.
+uvec4 item_coordinates(uint u, uint width, uint size2, uint size1)
 {
     uvec4 at = uvec4(0, 0, 0, u);
     if (u < width)

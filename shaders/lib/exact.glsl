@@ -6,13 +6,13 @@
 float exact_max;
 vec2 exact_sum;
 
-// Takes the multiple of `unit` that is nearest to it from what a lane has; returns the lanes' sum.
-vec2 reduce_part(inout vec2 mine, float unit)
+// Takes the multiple of `grain` that is nearest to it from what a lane has; returns the lanes' sum.
+vec2 reduce_multiples(inout vec2 mine, float grain)
 {
-    float large = 12582912.0 * unit; // 1.5 * 2^23
-    precise float part = (mine.x + large) - large;
-    mine = pair_add(mine, vec2(-part, 0.0));
-    return vec2(reduce_add(part), 0.0);
+    float large = 12582912.0 * grain; // 1.5 * 2^23
+    precise float taken = (mine.x + large) - large;
+    mine = pair_add(mine, vec2(-taken, 0.0));
+    return vec2(reduce_add(taken), 0.0);
 }
 
 // The sum of what the lanes have, at most 2^14 each. It is split in multiples of three units, so
@@ -20,9 +20,9 @@ vec2 reduce_part(inout vec2 mine, float unit)
 // spirv-opt loses `precise` when it unrolls one.
 vec2 reduce_pairs(vec2 mine)
 {
-    vec2 sum = reduce_part(mine, 0.25);
-    sum = pair_add(sum, reduce_part(mine, 3.814697265625e-6));       // 2^-18
-    sum = pair_add(sum, reduce_part(mine, 5.8207660913467407e-11)); // 2^-34
+    vec2 sum = reduce_multiples(mine, 0.25);
+    sum = pair_add(sum, reduce_multiples(mine, 3.814697265625e-6));       // 2^-18
+    sum = pair_add(sum, reduce_multiples(mine, 5.8207660913467407e-11)); // 2^-34
     return pair_add(sum, vec2(reduce_add(mine.x + mine.y), 0.0));
 }
 

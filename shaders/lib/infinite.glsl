@@ -9,7 +9,7 @@ float infinite_products(uint a_line, uint b_line)
 {
     float sum = 0.0;
     [[dont_unroll]] for (uint k0 = 0; k0 < p.k && !is_nan(sum); k0 += 16) {
-        bool found = false; // in 16 at a time: drivers bound the turns of loops
+        bool found = false; // in 16 at a time: drivers bound the iterations of loops
         [[unroll]] for (uint i = 0; i < 16; i++)
             found = found || !is_finite(uintBitsToFloat(
                                  a_words[a_line + min(k0 + i, p.k - 1) * p.a_col]));

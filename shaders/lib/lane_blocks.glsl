@@ -1,23 +1,23 @@
 // Blocks of quantised B that a lane reads from memory by itself: MATMUL_BLOCK neighbours along k of
-// each of its OWN_COLUMNS columns, of a type whose runs are whole words, see RUN_PAIR_WORDS, or of
-// q6_K and q3_K, whose words begin at half words, or q2_K. They stay words in registers; integers are
-// unpacked sixteen at a time, exactly, without the bias.
+// each of its OWN_COLUMNS columns, of a type whose bundles are whole words, see BUNDLE_PAIR_WORDS,
+// or of q6_K and q3_K, whose words begin at half words, or q2_K. They stay words in registers;
+// integers are unpacked sixteen at a time, exactly, without the bias.
 //
 // A nibble is put into the mantissa of a float and what this adds is subtracted, which takes no
 // conversion. With HALF, of a float16, two values an instruction, and bytes too: for devices whose
 // fma() takes a float16 operand.
 
-// A block is read at once, or in two parts, of q6_K in four, where many rows need the registers.
-const uint LANE_PARTS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2;
+// A block is read at once, or by two reads, of q6_K by four, where many rows need the registers.
+const uint LANE_READS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2;
 const bool SIXES = HAS_SIXES(B_TYPE);
 const uint HEAD_WORDS = B_TYPE == TYPE_Q5_K ? 12 : 4; // of SIXES
 const bool TWOS = B_TYPE == TYPE_Q3_K || B_TYPE == TYPE_Q2_K; // the low two bits of a value in a byte
-const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_PARTS
-                        : B_TYPE == TYPE_IQ4_XS       ? 2 + 16 / LANE_PARTS
-                        : B_TYPE == TYPE_Q6_K         ? (LANE_PARTS > 1 ? 18 : 27)
+const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_READS
+                        : B_TYPE == TYPE_IQ4_XS       ? 2 + 16 / LANE_READS
+                        : B_TYPE == TYPE_Q6_K         ? (LANE_READS > 1 ? 18 : 27)
                         : TWOS                        ? (B_TYPE == TYPE_Q3_K ? 20 : 11)
-                        : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_PARTS
-                        : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_PARTS
+                        : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_READS
+                        : BUNDLE_PAIR_WORDS(B_TYPE) != 0 ? BUNDLE_PAIR_WORDS(B_TYPE) / LANE_READS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
 // SIXES, iq4_xs: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then
@@ -32,7 +32,7 @@ vec2 lane_scales[OWN_COLUMNS * LANE_SCALES];
 uvec4 load_step(uint i)
 {
     if (LANE_STEP == 4)
-        return b_chunks[i];
+        return b_vectors[i];
     return LANE_STEP == 2 ? uvec4(b_pairs[i], 0, 0) : uvec4(b_words[i], 0, 0, 0);
 }
 
@@ -48,16 +48,17 @@ void load_lane_halves(uint first, uint at, uint count)
     }
 }
 
-const uint LOW_WORDS = LANE_PARTS > 1 ? 8 : 16; // of q6_K
+const uint LOW_WORDS = LANE_READS > 1 ? 8 : 16; // of q6_K
 
-// Half a block of q6_K of the row that begins at byte `line`, a multiple of 2, or its part.
-void load_lane_q6_k(uint column, uint line, uint block, uint part)
+// Half a block of q6_K of the row that begins at byte `line`, a multiple of 2, or what one read
+// takes.
+void load_lane_q6_k(uint column, uint line, uint block, uint read)
 {
     uint base = line + block / 2 * BLOCK_BYTES(TYPE_Q6_K), side = block % 2;
-    uint first = column * LANE_WORDS, at = base + 192u + 8u * side + 2u * part, d = base + 208u;
-    load_lane_halves(first, base + 64u * side + 32u * (part % 2), LOW_WORDS);
+    uint first = column * LANE_WORDS, at = base + 192u + 8u * side + 2u * read, d = base + 208u;
+    load_lane_halves(first, base + 64u * side + 32u * (read % 2), LOW_WORDS);
     load_lane_halves(first + LOW_WORDS, base + 128u + 32u * side, 8);
-    if (LANE_PARTS > 1)
+    if (LANE_READS > 1)
         lane_words[first + 16] = b_words[at >> 2] >> 8u * (at & 2u);
     else
         load_lane_halves(first + 24, at, 2);
@@ -83,12 +84,12 @@ void load_lane_twos(uint column, uint line, uint block)
     lane_words[first + 10] = b_words[(base >> 2) + 20];
 }
 
-// Reads part `part` of block `block` of the row that begins at byte `line`. `count` of its words are
-// there.
-void load_lane_words(uint column, uint line, uint block, uint part, uint count)
+// Makes read `read` of block `block` of the row that begins at byte `line`. `count` of its words
+// are there.
+void load_lane_words(uint column, uint line, uint block, uint read, uint count)
 {
     if (B_TYPE == TYPE_Q6_K) {
-        load_lane_q6_k(column, line, block, part);
+        load_lane_q6_k(column, line, block, read);
         return;
     }
     if (TWOS) {
@@ -97,16 +98,16 @@ void load_lane_words(uint column, uint line, uint block, uint part, uint count)
     }
     uint row = line / (4 * LANE_STEP), at = row, other = row; // of the integers, of the rest
     if (SIXES) {
-        other += block / 2 * (RUN_PAIR_WORDS(B_TYPE) * 2 / LANE_STEP);
-        at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
+        other += block / 2 * (BUNDLE_PAIR_WORDS(B_TYPE) * 2 / LANE_STEP);
+        at = other + (block % 2 * 16 + read * 8) / LANE_STEP;
     } else if (B_TYPE == TYPE_IQ4_XS) {
         other += block / 2 * (34 / LANE_STEP);
-        at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
+        at = other + (block % 2 * 16 + read * 8) / LANE_STEP;
     } else if (B_TYPE == TYPE_I4_G128) {
-        at += block * 17 + part * 8;
+        at += block * 17 + read * 8;
         other += block * 17 + 16;
     } else {
-        at += (block * RUN_PAIR_WORDS(B_TYPE) + part * LANE_WORDS) / LANE_STEP;
+        at += (block * BUNDLE_PAIR_WORDS(B_TYPE) + read * LANE_WORDS) / LANE_STEP;
     }
     [[unroll]] for (uint i = 0; i < LANE_WORDS; i += LANE_STEP) {
         uint from = at + i / LANE_STEP;
@@ -136,9 +137,9 @@ uint lane_word(uint column, uint i)
 }
 
 // Half words of 32 values, and those before their integers, the last two of which are fifth bits.
-const uint PART_HALVES = RUN_PAIR_WORDS(B_TYPE) / 2;
+const uint SUB_HALVES = BUNDLE_PAIR_WORDS(B_TYPE) / 2;
 const bool FIFTHS = B_TYPE == TYPE_Q5_0 || B_TYPE == TYPE_Q5_1;
-const uint PART_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
+const uint SUB_FIRST = (HAS_OFFSET(B_TYPE) ? 2 : 1) + (FIFTHS ? 2 : 0);
 // What is to be subtracted from the integers; of i4_g128 it is the block's.
 const int LANE_BIAS = B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
 
@@ -206,8 +207,8 @@ uint lane_pair(uint column, uint i, uint j)
     return lane_half(column, i) | lane_half(column, j) << 16;
 }
 
-// Sets lane_scales of a column, and shifts its fifth bits to the lowest; c is the run of 64 in the
-// block of 256.
+// Sets lane_scales of a column, and shifts its fifth bits to the lowest; c is the bundle of 64 in
+// the block of 256.
 void unpack_lane_sixes(uint column, uint c)
 {
     uint at = column * LANE_WORDS, low = lane_words[at + 1], least = lane_words[at + 2];
@@ -234,12 +235,12 @@ void unpack_lane_iq4_xs(uint column, uint c)
 }
 
 // Decodes TWOS, four sixteens at a time, of side `side` of the block; its high bits become the lowest.
-void unpack_lane_twos(uint column, uint side, uint part)
+void unpack_lane_twos(uint column, uint side, uint read)
 {
     uint end = (column + 1) * LANE_WORDS, at = column * LANE_SCALES, x = lane_words[end - 1];
     vec4 d = B_TYPE == TYPE_Q2_K ? four_halves(x, x) : four_halves(x & 0xffffu | x << 16, 0x3c003c00u);
-    [[unroll]] for (uint i = 0; i < 2 / LANE_PARTS; i++) {
-        uint four = LANE_PARTS > 1 ? part : i;
+    [[unroll]] for (uint i = 0; i < 2 / LANE_READS; i++) {
+        uint four = LANE_READS > 1 ? read : i;
         if (B_TYPE == TYPE_Q2_K) {
             x = four == 0 ? lane_words[end - 3] : lane_words[end - 2];
             vec4 scale = d.x * unsigned_bytes(x & 0x0f0f0f0fu, 0);
@@ -258,30 +259,30 @@ void unpack_lane_twos(uint column, uint side, uint part)
         lane_words[column * LANE_WORDS + 8 + i] >>= 4 * side;
 }
 
-void unpack_lane_scales(uint column, uint block, uint part)
+void unpack_lane_scales(uint column, uint block, uint read)
 {
-    const uint n = PART_HALVES;
+    const uint n = SUB_HALVES;
     if (TWOS) {
-        unpack_lane_twos(column, block % 2, part);
+        unpack_lane_twos(column, block % 2, read);
         return;
     }
     if (SIXES) {
-        unpack_lane_sixes(column, block % 2 * 2 + part);
+        unpack_lane_sixes(column, block % 2 * 2 + read);
         return;
     }
     if (B_TYPE == TYPE_IQ4_XS) {
-        unpack_lane_iq4_xs(column, block % 2 * 2 + part);
+        unpack_lane_iq4_xs(column, block % 2 * 2 + read);
         return;
     }
-    if (HAS_FLOATS(B_TYPE)) { // a scale for each run
-        [[unroll]] for (uint i = 0; i < 4 / LANE_PARTS; i++) {
-            uint x = lane_words[column * LANE_WORDS + i / 2 * (RUN_PAIR_WORDS(B_TYPE) / 2)];
+    if (HAS_FLOATS(B_TYPE)) { // a scale for each bundle
+        [[unroll]] for (uint i = 0; i < 4 / LANE_READS; i++) {
+            uint x = lane_words[column * LANE_WORDS + i / 2 * (BUNDLE_PAIR_WORDS(B_TYPE) / 2)];
             lane_scales[column * 4 + i] = vec2(uintBitsToFloat(x), 0.0);
         }
         return;
     }
     if (B_TYPE == TYPE_NVFP4) {
-        [[unroll]] for (uint i = 0; i < 4 / LANE_PARTS; i++) {
+        [[unroll]] for (uint i = 0; i < 4 / LANE_READS; i++) {
             uint x = lane_words[column * LANE_WORDS + i / 2 * 9] >> i % 2 * 16;
             lane_scales[column * 4 + i] = vec2(half_e4m3(x), half_e4m3(x >> 8));
         }
@@ -297,7 +298,7 @@ void unpack_lane_scales(uint column, uint block, uint part)
     } else if (B_TYPE == TYPE_I4_G128) {
         scale = vec4(float_from_f16(lane_words[column * LANE_WORDS + LANE_WORDS - 1] & 0xffffu));
     } else {
-        uint m = LANE_PARTS > 1 ? 0 : 2 * n; // two scales, or four
+        uint m = LANE_READS > 1 ? 0 : 2 * n; // two scales, or four
         scale = four_halves(lane_pair(column, 0, n), lane_pair(column, m, m + n));
         if (HAS_OFFSET(B_TYPE))
             offset = four_halves(lane_pair(column, 1, n + 1), lane_pair(column, m + 1, m + n + 1));
@@ -381,7 +382,7 @@ vec4 word_integers(uint x, bool high)
 // The word whose bytes have values 16 g + 4 j and on in a half, of a type that HAS_TABLE.
 uint table_word(uint column, uint g, uint j)
 {
-    uint first = g / 2 * PART_HALVES + PART_FIRST;
+    uint first = g / 2 * SUB_HALVES + SUB_FIRST;
     if (B_TYPE == TYPE_NVFP4 || B_TYPE == TYPE_NF4_G64)
         return lane_words[column * LANE_WORDS + g / 4 * 9 + 1 + g % 4 * 2 + j % 2];
     if (B_TYPE == TYPE_IQ4_XS)
@@ -396,10 +397,10 @@ uvec4 table_entries(uint column, uint g, uint j, out bool high)
     return look_up(table_word(column, g, j), high);
 }
 
-// Integers 16 g + 4 j and on of part `of` of a block.
+// Integers 16 g + 4 j and on of read `of` of a block.
 vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
-    uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
+    uint at = column * LANE_WORDS, sub = g / 2, side = g % 2;
     if (IS_F8(B_TYPE))
         return uintBitsToFloat(look_up(lane_words[at + g / 4 * 17 + 1 + g % 4 * 4 + j], false));
     if (HAS_TABLE(B_TYPE)) {
@@ -418,31 +419,31 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
         return uintBitsToFloat(found);
 #endif
     }
-    uint sixes_at = at + HEAD_WORDS + part / 2 * 8 + side * 4 + j;
+    uint sixes_at = at + HEAD_WORDS + sub / 2 * 8 + side * 4 + j;
     if (B_TYPE == TYPE_Q4_K)
-        return word_integers(lane_words[sixes_at], part % 2 != 0);
+        return word_integers(lane_words[sixes_at], sub % 2 != 0);
     if (B_TYPE == TYPE_Q5_K) {
-        uint low = lane_words[sixes_at] >> 4 * (part % 2) & 0x0f0f0f0fu;
-        return low_bytes(low | lane_words[at + 4 + side * 4 + j] << 4 - part & 0x10101010u, 0.0);
+        uint low = lane_words[sixes_at] >> 4 * (sub % 2) & 0x0f0f0f0fu;
+        return low_bytes(low | lane_words[at + 4 + side * 4 + j] << 4 - sub & 0x10101010u, 0.0);
     }
     if (B_TYPE == TYPE_I4_G128) {
         uint q = spread_nibbles(lane_words[at + 2 * g + j / 2] >> 16 * (j % 2));
         return unsigned_bytes(q, int(lane_words[at + LANE_WORDS - 1] >> 16));
     }
     if (B_TYPE == TYPE_Q6_K) {
-        uint n = LANE_PARTS > 1 ? of : part, word = part % 2 * 8 + side * 4 + j;
+        uint n = LANE_READS > 1 ? of : sub, word = sub % 2 * 8 + side * 4 + j;
         uint low = lane_words[at + word] >> n / 2 * 4 & 0x0f0f0f0fu;
         uint high = lane_words[at + LOW_WORDS + side * 4 + j] >> 2 * n & 0x03030303u;
         return low_bytes(low | high << 4, 32.0);
     }
     if (TWOS) {
-        uint n = LANE_PARTS > 1 ? 2 * of + part : part, word = side * 4 + j;
+        uint n = LANE_READS > 1 ? 2 * of + sub : sub, word = side * 4 + j;
         uint low = lane_words[at + word] >> 2 * n & 0x03030303u;
         if (B_TYPE == TYPE_Q2_K)
             return low_bytes(low, 0.0);
         return low_bytes(low | (lane_words[at + 8 + word] >> n & 0x01010101u) << 2, 4.0);
     }
-    uint first = part * PART_HALVES + PART_FIRST;
+    uint first = sub * SUB_HALVES + SUB_FIRST;
     if (FIFTHS) {
         uint fifth = lane_word(column, first - 2) >> 16 * side + 4 * j;
         uint low = lane_word(column, first + 2 * j) >> 4 * side & 0x0f0f0f0fu;
@@ -462,21 +463,21 @@ uint pack_bytes(vec4 x)
     return b.x | b.y << 8 | b.z << 16 | b.w << 24;
 }
 
-// Integers 32 part + 4 i and on of the words that a lane holds, without the bias.
-uint lane_bytes(uint column, uint part, uint i)
+// Integers 32 sub + 4 i and on of the words that a lane holds, without the bias.
+uint lane_bytes(uint column, uint sub, uint i)
 {
-    uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
+    uint at = column * LANE_WORDS, first = sub * SUB_HALVES + SUB_FIRST;
     if (HAS_TABLE(B_TYPE)) {
         bool high;
-        uvec4 b = table_entries(column, 2 * part + i / 4, i % 4, high);
+        uvec4 b = table_entries(column, 2 * sub + i / 4, i % 4, high);
         return b.x | b.y << 8 | b.z << 16 | b.w << 24;
     }
     if (SIXES) {
-        uint low = lane_words[at + HEAD_WORDS + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
-        return B_TYPE == TYPE_Q4_K ? low : low | lane_words[at + 4 + i] << 4 - part & 0x10101010u;
+        uint low = lane_words[at + HEAD_WORDS + sub / 2 * 8 + i] >> 4 * (sub % 2) & 0x0f0f0f0fu;
+        return B_TYPE == TYPE_Q4_K ? low : low | lane_words[at + 4 + i] << 4 - sub & 0x10101010u;
     }
     if (B_TYPE == TYPE_I4_G128)
-        return spread_nibbles(lane_words[at + 4 * part + i / 2] >> 16 * (i % 2));
+        return spread_nibbles(lane_words[at + 4 * sub + i / 2] >> 16 * (i % 2));
     if (B_TYPE == TYPE_Q8_0)
         return lane_word(column, first + 2 * i);
     uint word = lane_word(column, first + 2 * (i % 4));

@@ -3,10 +3,10 @@
 // drivers make such errors.
 
 // Splits e^x into y 2^n, with x = n ln 2 + r; returns y. For x up to a little above 0.
-float exp_parts(float x, out float n)
+float exp_and_power(float x, out float n)
 {
     n = roundEven(x * 1.44269504);       // |r| <= 0.35
-    float r = fma(n, -0.693145752, x);   // ln 2 in two parts, the first exact times small n
+    float r = fma(n, -0.693145752, x);   // ln 2 as two numbers, the first exact times small n
     r = fma(n, -1.42860677e-6, r);
     // Minimax polynomial of (e^r - 1 - r) / r^2. All coefficients in this file are those of
     // Moshier's Cephes library, whose errors are published.
@@ -28,7 +28,7 @@ float power_of_two(float n, uint one)
 // Exactly 1 at 0, 0 below -87.3, NaN for NaN.
 float exp_accurate(float x)
 {
-    float n, y = exp_parts(x, n);
+    float n, y = exp_and_power(x, n);
     return x < -87.3 ? 0.0 : y * power_of_two(n, 0x3f800000u);
 }
 
@@ -37,7 +37,7 @@ float exp_accurate(float x)
 #define WEIGHT_UNIT 3.0517578125e-5
 float exp_weight(float x)
 {
-    float n, y = exp_parts(x, n);
+    float n, y = exp_and_power(x, n);
     return x < -76.9 ? 0.0 : y * power_of_two(n, 0x38000000u);
 }
 
@@ -65,7 +65,7 @@ float log_accurate(float x)
     y = fma(y, r, 2.0000714765e-1);
     y = fma(y, r, -2.4999993993e-1);
     y = fma(y, r, 3.3333331174e-1);
-    y = fma(e, -2.12194440e-4, y * r * r * r); // ln 2 in two parts, the first exact times e
+    y = fma(e, -2.12194440e-4, y * r * r * r); // ln 2 as two numbers, the first exact times e
     return fma(e, 0.693359375, r + fma(-0.5, r * r, y));
 }
 
@@ -116,10 +116,10 @@ float tanh_accurate(float x)
 
 // (cos, sin) of an angle in units of 2^-32 turns: exact by quarter turns, a polynomial for the rest
 // of at most an eighth of a turn.
-vec2 cos_sin_turns(uint turns)
+vec2 cos_sin_of(uint angle)
 {
-    uint quarter = turns + 0x20000000u >> 30;
-    float x = float(int(turns - (quarter << 30))) * 1.46291807926716e-9; // 2 pi / 2^32
+    uint quarter = angle + 0x20000000u >> 30;
+    float x = float(int(angle - (quarter << 30))) * 1.46291807926716e-9; // 2 pi / 2^32
     float z = x * x;
     float s = fma(fma(fma(-1.9515295891e-4, z, 8.3321608736e-3), z, -1.6666654611e-1), z * x, x);
     float c = fma(fma(2.443315711809948e-5, z, -1.388731625493765e-3), z, 4.166664568298827e-2);

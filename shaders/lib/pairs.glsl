@@ -43,7 +43,7 @@ float pair_divide(vec2 a, vec2 b)
 vec2 pair_exp(vec2 x)
 {
     float n = roundEven(x.x * 1.44269504);
-    // ln 2 in three parts: n times the first and n times the second are exact.
+    // ln 2 as three numbers: n times the first and n times the second are exact.
     precise float first = n * -0.693145751953125, second = n * -1.4286197256296873e-6;
     precise float third = x.y + n * 1.2905320041778356e-11;
     vec2 r = pair_add(pair_sum(x.x, first), pair_sum(second, third));

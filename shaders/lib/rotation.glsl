@@ -8,7 +8,7 @@ uvec2 pair_features(uint i, uint dim, bool interleaved)
 
 // Angle at a position, in units of 2^-32 turns: integers, exact at every position. frequency: turns a
 // position in units of 2^-64, low word first.
-uint turns(int position, uvec2 frequency)
+uint angle_of(int position, uvec2 frequency)
 {
     uint high, low;
     umulExtended(uint(position), frequency.x, high, low);
@@ -26,5 +26,5 @@ vec2 rotated_by(vec2 x, vec2 cs)
 
 vec2 rotated_pair(vec2 x, int position, uvec2 frequency, float factor)
 {
-    return rotated_by(x, factor * cos_sin_turns(turns(position, frequency)));
+    return rotated_by(x, factor * cos_sin_of(angle_of(position, frequency)));
 }

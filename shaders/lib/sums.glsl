@@ -33,8 +33,8 @@ vec2 earlier_sums(uint z, uint row, uint column)
 // Adds x to a sum, and to `lost` what rounding took from it.
 void add_exactly(inout float sum, inout float lost, float x)
 {
-    precise float now = sum + x, part = now - sum;
-    precise float error = (sum - (now - part)) + (x - part);
+    precise float now = sum + x, added = now - sum;
+    precise float error = (sum - (now - added)) + (x - added);
     sum = now;
     lost += error;
 }
@@ -43,7 +43,7 @@ void add_exactly(inout float sum, inout float lost, float x)
 // old ones lose of fma().
 float add_scaled(float scale, float x, float sum)
 {
-    precise float part = scale * x, now = sum + part;
+    precise float added = scale * x, now = sum + added;
     return now;
 }
 

@@ -1,5 +1,5 @@
-// Work of a workgroup of attention_tile or attention_coop: its rows, the keys they see, its share
-// of the keys and value features, and the place of its results. The includer has ROWS (of a
+// Work of a workgroup of attention_tile or attention_coop: its rows, the keys they see, its split
+// of the keys and tile of value features, and the place of its results. The includer has ROWS (of a
 // workgroup), KEYS (of a step), THREADS (invocations), SPLITS and STATE; main sets the variables
 // below, `split` and `slot`.
 uint work_head;        // key head
@@ -72,5 +72,5 @@ uint output_base(uint t, sequence s)
     if (SPLITS == 0)
         return p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
-    return record_of(t, ROWS, gl_NumWorkGroups.y / (p.split_count * p.n_chunk));
+    return record_of(t, ROWS, gl_NumWorkGroups.y / (p.split_count * p.n_feature_tile));
 }

@@ -21,7 +21,7 @@
 #endif
 #include "params/params.h"
 #include "lib/dtype.glsl"
-#include "lib/chunks.glsl"
+#include "lib/vectors.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = TYPE_F16;
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = TYPE_F16; // A_TYPE or quantised
@@ -46,58 +46,59 @@ layout(constant_id = MATMUL_COOP_C_VEC) const uint C_VEC = 0;
 
 layout(local_size_x_id = MATMUL_COOP_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
-layout(binding = 0) readonly buffer A8 { uvec4 a_chunks[]; };
+layout(binding = 0) readonly buffer A8 { uvec4 a_vectors[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B8 { uvec4 b_chunks[]; };
+layout(binding = 1) readonly buffer B8 { uvec4 b_vectors[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
-layout(binding = 3) writeonly buffer C8 { uvec4 c_chunks[]; };
+layout(binding = 3) writeonly buffer C8 { uvec4 c_vectors[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
-CHUNK_LOADER(load_a, a_words, a_chunks)
-CHUNK_LOADER(load_b, b_words, b_chunks)
+VECTOR_LOADER(load_a, a_words, a_vectors)
+VECTOR_LOADER(load_b, b_words, b_vectors)
 QUANT_READER(load_quants, b_words)
 #define GRID_TYPE B_TYPE
 #define GRID 6
 #include "lib/grids.glsl"
-#define RUN_TYPE B_TYPE
-#include "lib/runs.glsl"
+#define BUNDLE_TYPE B_TYPE
+#include "lib/bundles.glsl"
 
 const uint BM = SUBS_M * MATS_M * M;
 const uint BN = SUBS_N * MATS_N * N;
 const bool IDLE = THREADS > SUBS_M * SUBS_N * LANES; // some subgroups only load
-// A chunk is 8 elements along k, one uvec4; with quantised B each four of both inputs lie in the
-// order 0, 2, 1, 3, in which bytes become halves. Rows are padded by one chunk, so that the rows of
-// a matrix start in different banks. Rows of A from A_ROWS on are any values: no result that is
+// A vector is 8 elements along k, one uvec4; with quantised B each four of both inputs lie in the
+// order 0, 2, 1, 3, in which bytes become halves. Rows are padded by one vector, so that the rows
+// of a matrix start in different banks. Rows of A from A_ROWS on are any values: no result that is
 // stored depends on them.
-const uint UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
-const uint PART = DEPTH < UNROLLED ? DEPTH : UNROLLED;
-const uint ROW_CHUNKS = DEPTH / 8;
-// With RUNS the words of quantised B pass through shared memory as they are, and a lane decodes runs
-// of 64 values. Each run is padded by a chunk too: lanes store runs at once.
-const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0;
-#define PADDED(chunk) (RUNS ? (chunk) + (chunk) / 8 : (chunk))
-const uint PITCH = RUNS ? DEPTH / 64 * 9 | 1 : ROW_CHUNKS + 1;
-const uint ROW_RUNS = DEPTH / 64;
-const uint RAW_WORDS = DEPTH / 128 * RUN_PAIR_WORDS(B_TYPE); // of a column
-const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4;
-const uint RAW_LOADS = RUNS ? (BN * RAW_CHUNKS + THREADS - 1) / THREADS : 1; // of an invocation
-const uint A_LOADS = (A_ROWS * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
-const uint B_LOADS = (BN * ROW_CHUNKS + THREADS - 1) / THREADS;
+const uint MOST_UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
+const uint UNROLLED = DEPTH < MOST_UNROLLED ? DEPTH : MOST_UNROLLED;
+const uint ROW_VECTORS = DEPTH / 8;
+// With BUNDLES the words of quantised B pass through shared memory as they are, and a lane decodes
+// bundles of 64 values. Each bundle is padded by a vector too: lanes store bundles at once.
+const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0;
+#define PADDED(vector) (BUNDLES ? (vector) + (vector) / 8 : (vector))
+const uint PITCH = BUNDLES ? DEPTH / 64 * 9 | 1 : ROW_VECTORS + 1;
+const uint ROW_BUNDLES = DEPTH / 64;
+const uint RAW_WORDS = DEPTH / 128 * BUNDLE_PAIR_WORDS(B_TYPE); // of a column
+const uint RAW_VECTORS = (RAW_WORDS + 3) / 4;
+const uint RAW_LOADS = BUNDLES ? (BN * RAW_VECTORS + THREADS - 1) / THREADS : 1; // of an invocation
+const uint A_LOADS = (A_ROWS * ROW_VECTORS + THREADS - 1) / THREADS; // vectors of an invocation
+const uint B_LOADS = (BN * ROW_VECTORS + THREADS - 1) / THREADS;
 // Rows of A, [m][k], then of B, [n][k]. Matrices of few rows of A go on into those of B.
 const uint B_FIRST = A_ROWS * PITCH;
 shared uvec4 tiles[(A_ROWS + BN > BM ? A_ROWS + BN : BM) * PITCH];
 const uint RESULTS = SUBS_M * SUBS_N * M * N; // M x N floats a subgroup
-shared float results[RESULTS + (RUNS ? BN * RAW_CHUNKS * 4 : 0)]; // then words of B, [n][k]
+shared float results[RESULTS + (BUNDLES ? BN * RAW_VECTORS * 4 : 0)]; // then words of B, [n][k]
 
-// Places of chunks, where they are whole, else of elements. With A_STEPS or B_STEPS the chunks of an
-// invocation are as many rows apart, and only the first place is kept: other registers hold matrices.
+// Places of vectors, where they are whole, else of elements. With A_STEPS or B_STEPS the vectors of
+// an invocation are as many rows apart, and only the first place is kept: other registers hold
+// matrices.
 uint a_at[A_LOADS], b_at[B_LOADS];
 const uint FEW = SUBS_M * MATS_M * MATS_N == 1 || IS_QUANT(B_TYPE) ? 1 : 0; // have registers as it is
-const uint UNEVEN = FEW + (EDGE & COOP_EDGE_MN) + THREADS % ROW_CHUNKS;
-const bool A_STEPS = A_VEC != 0 && UNEVEN + A_ROWS * ROW_CHUNKS % THREADS == 0;
-const bool B_STEPS = B_VEC != 0 && UNEVEN + BN * ROW_CHUNKS % THREADS == 0;
+const uint UNEVEN = FEW + (EDGE & COOP_EDGE_MN) + THREADS % ROW_VECTORS;
+const bool A_STEPS = A_VEC != 0 && UNEVEN + A_ROWS * ROW_VECTORS % THREADS == 0;
+const bool B_STEPS = B_VEC != 0 && UNEVEN + BN * ROW_VECTORS % THREADS == 0;
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 uint raw_at[RAW_LOADS]; // of words
 uvec4 raw_next[RAW_LOADS];
@@ -139,33 +140,33 @@ uvec4 in_order(uvec4 x)
     return uvec4(even.x, odd.x, even.y, odd.y);
 }
 
-// Four values of a run, in that order. A float16 of 1,024 and more counts ones.
-uvec2 run_halves(run r, uint part, uint i)
+// Four values of a bundle, in that order. A float16 of 1,024 and more counts ones.
+uvec2 bundle_halves(bundle r, uint sub, uint i)
 {
 #ifndef BFLOAT16
     if (B_TYPE == TYPE_Q8_0 || B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q5_0) {
-        uint d = run_half(r, run_scale_at(part));
-        f16vec2 scale = unpackFloat2x16(d | d << 16), bias = f16vec2(1024.0 + RUN_BIAS);
-        uvec2 x = run_bytes(r, part, i) | 0x64006400u;
+        uint d = bundle_half(r, bundle_scale_at(sub));
+        f16vec2 scale = unpackFloat2x16(d | d << 16), bias = f16vec2(1024.0 + BUNDLE_BIAS);
+        uvec2 x = bundle_bytes(r, sub, i) | 0x64006400u;
         f16vec2 even = unpackFloat2x16(x.x) - bias, odd = unpackFloat2x16(x.y) - bias;
         return uvec2(packFloat2x16(even * scale), packFloat2x16(odd * scale));
     }
 #endif
-    vec4 x = run_values(r, part, i);
+    vec4 x = bundle_values(r, sub, i);
     return uvec2(half_pair(x.xz), half_pair(x.yw));
 }
 
-// Chunk i of an invocation: its row of the tile, and the first of its k.
+// Vector i of an invocation: its row of the tile, and the first of its k.
 uvec2 place_of(uint i)
 {
-    uint own = gl_LocalInvocationIndex, chunk = own + i * THREADS;
+    uint own = gl_LocalInvocationIndex, vector = own + i * THREADS;
     if (UNEVEN == 0) // the same k: what follows from i is constant
-        return uvec2(own / ROW_CHUNKS + i * (THREADS / ROW_CHUNKS), own % ROW_CHUNKS * 8);
-    return uvec2(chunk / ROW_CHUNKS, chunk % ROW_CHUNKS * 8);
+        return uvec2(own / ROW_VECTORS + i * (THREADS / ROW_VECTORS), own % ROW_VECTORS * 8);
+    return uvec2(vector / ROW_VECTORS, vector % ROW_VECTORS * 8);
 }
 
-// Finds the chunks of an invocation. Beyond the tile or the edge are its last row and column.
-void find_chunks(uint a_base, uint b_base, uvec2 first)
+// Finds the vectors of an invocation. Beyond the tile or the edge are its last row and column.
+void find_vectors(uint a_base, uint b_base, uvec2 first)
 {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
@@ -174,13 +175,13 @@ void find_chunks(uint a_base, uint b_base, uvec2 first)
         a_at[i] = a_base + row * p.a_row + place.y * p.a_col;
         a_at[i] = A_VEC != 0 ? a_at[i] / 8 : a_at[i];
     }
-    [[unroll]] for (uint i = 0; RUNS && i < RAW_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        uint column = first.y + min(chunk / RAW_CHUNKS, BN - 1);
+    [[unroll]] for (uint i = 0; BUNDLES && i < RAW_LOADS; i++) {
+        uint vector = gl_LocalInvocationIndex + i * THREADS;
+        uint column = first.y + min(vector / RAW_VECTORS, BN - 1);
         column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
-        raw_at[i] = (b_base + column * p.b_row) / 4 + chunk % RAW_CHUNKS * 4;
+        raw_at[i] = (b_base + column * p.b_row) / 4 + vector % RAW_VECTORS * 4;
     }
-    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
         uint column = first.y + min(place.x, BN - 1);
         column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
@@ -192,36 +193,36 @@ void find_chunks(uint a_base, uint b_base, uvec2 first)
 // Loads words of quantised B from k0 on; 0 beyond the end of k.
 void load_raw(uint k0)
 {
-    uint skip = k0 / 128 * RUN_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
+    uint skip = k0 / 128 * BUNDLE_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
     bool whole = (EDGE & COOP_EDGE_K) == 0 && RAW_WORDS % 4 == 0;
     [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
+        uint vector = gl_LocalInvocationIndex + i * THREADS;
         raw_next[i] = uvec4(0);
-        if (BN * RAW_CHUNKS % THREADS == 0 || chunk < BN * RAW_CHUNKS)
-            raw_next[i] = load_raw_chunk(raw_at[i] + skip, chunk % RAW_CHUNKS * 4, count, whole);
+        if (BN * RAW_VECTORS % THREADS == 0 || vector < BN * RAW_VECTORS)
+            raw_next[i] = load_raw_vector(raw_at[i] + skip, vector % RAW_VECTORS * 4, count, whole);
     }
 }
 
 // Loads the tiles from k0 on; 0 beyond the end of k.
 void load_tiles(uint k0)
 {
-    uint a_step = THREADS / ROW_CHUNKS * (p.a_row / 8);
-    uint b_step = THREADS / ROW_CHUNKS * (p.b_row / 8);
-    if (RUNS)
+    uint a_step = THREADS / ROW_VECTORS * (p.a_row / 8);
+    uint b_step = THREADS / ROW_VECTORS * (p.b_row / 8);
+    if (BUNDLES)
         load_raw(k0);
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint k = k0 + place_of(i).y;
         a_next[i] = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
             continue;
-        a_next[i] = A_STEPS      ? a_chunks[a_at[0] + k0 / 8 + i * a_step]
-                    : A_VEC != 0 ? a_chunks[a_at[i] + k0 / 8]
+        a_next[i] = A_STEPS      ? a_vectors[a_at[0] + k0 / 8 + i * a_step]
+                    : A_VEC != 0 ? a_vectors[a_at[i] + k0 / 8]
                                : load_a(0, a_at[i] + k0 * p.a_col, p.a_col, p.k - k, A_TYPE);
         if (RELU != 0)
             a_next[i] = uvec4(relu2(a_next[i].x), relu2(a_next[i].y), relu2(a_next[i].z),
                               relu2(a_next[i].w));
     }
-    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uint k = k0 + place_of(i).y;
         b_next[i] = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
@@ -230,52 +231,53 @@ void load_tiles(uint k0)
             b_next[i] = round_quants(b_at[i], k);
             continue;
         }
-        b_next[i] = B_STEPS      ? b_chunks[b_at[0] + k0 / 8 + i * b_step]
-                    : B_VEC != 0 ? b_chunks[b_at[i] + k0 / 8]
+        b_next[i] = B_STEPS      ? b_vectors[b_at[0] + k0 / 8 + i * b_step]
+                    : B_VEC != 0 ? b_vectors[b_at[i] + k0 / 8]
                                : load_b(0, b_at[i] + k0 * p.b_col, p.b_col, p.k - k, A_TYPE);
     }
 }
 
-void share_raw()
+void stage_raw()
 {
     [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        if (BN * RAW_CHUNKS % THREADS == 0 || chunk < BN * RAW_CHUNKS)
+        uint vector = gl_LocalInvocationIndex + i * THREADS;
+        if (BN * RAW_VECTORS % THREADS == 0 || vector < BN * RAW_VECTORS)
             [[unroll]] for (uint e = 0; e < 4; e++)
-                results[RESULTS + chunk * 4 + e] = uintBitsToFloat(raw_next[i][e]);
+                results[RESULTS + vector * 4 + e] = uintBitsToFloat(raw_next[i][e]);
     }
 }
 
-// Decodes the runs.
-void share_runs()
+// Decodes the bundles.
+void stage_bundles()
 {
-    [[unroll]] for (uint first = 0; first < BN * ROW_RUNS; first += THREADS) {
+    [[unroll]] for (uint first = 0; first < BN * ROW_BUNDLES; first += THREADS) {
         uint i = first + gl_LocalInvocationIndex;
-        if (BN * ROW_RUNS % THREADS != 0 && i >= BN * ROW_RUNS)
+        if (BN * ROW_BUNDLES % THREADS != 0 && i >= BN * ROW_BUNDLES)
             continue;
-        uint column = i / ROW_RUNS, at = B_FIRST + column * PITCH + i % ROW_RUNS * 9;
-        run r = load_run(column * RAW_CHUNKS * 4, i % ROW_RUNS);
+        uint column = i / ROW_BUNDLES, at = B_FIRST + column * PITCH + i % ROW_BUNDLES * 9;
+        bundle r = load_bundle(column * RAW_VECTORS * 4, i % ROW_BUNDLES);
         [[unroll]] for (uint c = 0; c < 8; c++)
-            tiles[at + c] = uvec4(run_halves(r, c / 4, c % 4 * 2), run_halves(r, c / 4, c % 4 * 2 + 1));
+            tiles[at + c] = uvec4(bundle_halves(r, c / 4, c % 4 * 2),
+                                  bundle_halves(r, c / 4, c % 4 * 2 + 1));
     }
 }
 
-void share_tiles()
+void stage_tiles()
 {
-    if (RUNS) {
-        share_raw();
+    if (BUNDLES) {
+        stage_raw();
         barrier(); // also: the tiles before these have been read
-        share_runs();
+        stage_bundles();
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
-        if (A_ROWS * ROW_CHUNKS % THREADS == 0 || place.x < A_ROWS)
+        if (A_ROWS * ROW_VECTORS % THREADS == 0 || place.x < A_ROWS)
             tiles[place.x * PITCH + PADDED(place.y / 8)] =
                 IS_QUANT(B_TYPE) ? in_order(a_next[i]) : a_next[i];
     }
-    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
-        if (BN * ROW_CHUNKS % THREADS == 0 || place.x < BN)
+        if (BN * ROW_VECTORS % THREADS == 0 || place.x < BN)
             tiles[B_FIRST + place.x * PITCH + place.y / 8] = b_next[i];
     }
 }
@@ -292,7 +294,7 @@ float finished(float sum, uint column, uint index)
 }
 
 // Stores columns `column` to `column` + 7 of a row of C from results[from ..].
-void store_chunk(uint c_base, uint row, uint column, uint from)
+void store_vector(uint c_base, uint row, uint column, uint from)
 {
     if ((EDGE & COOP_EDGE_MN) != 0 && (row >= p.m || column >= p.n))
         return;
@@ -301,14 +303,14 @@ void store_chunk(uint c_base, uint row, uint column, uint from)
     [[unroll]] for (uint e = 0; e < 8; e++)
         x[e] = finished(results[from + e], column + e, index + e);
     if (C_TYPE == TYPE_F32) {
-        c_chunks[index / 4] = floatBitsToUint(vec4(x[0], x[1], x[2], x[3]));
-        c_chunks[index / 4 + 1] = floatBitsToUint(vec4(x[4], x[5], x[6], x[7]));
+        c_vectors[index / 4] = floatBitsToUint(vec4(x[0], x[1], x[2], x[3]));
+        c_vectors[index / 4 + 1] = floatBitsToUint(vec4(x[4], x[5], x[6], x[7]));
         return;
     }
-    uvec4 chunk;
+    uvec4 vector;
     [[unroll]] for (uint e = 0; e < 4; e++)
-        chunk[e] = pair_word(vec2(x[2 * e], x[2 * e + 1]), C_TYPE);
-    c_chunks[index / 8] = chunk;
+        vector[e] = pair_word(vec2(x[2 * e], x[2 * e + 1]), C_TYPE);
+    c_vectors[index / 8] = vector;
 }
 
 // Stores columns `column` and `column` + 1 of a row of C.
@@ -331,13 +333,13 @@ void store_pair(uint c_base, uint row, uint column, vec2 sums)
 // stores 16 bytes or more where it can: code of one element costs as much as many k of the product.
 void store_matrix(uint c_base, uvec2 at, uint mine)
 {
-    const uint run = C_VEC != 0 ? 8 : 2;
-    [[unroll]] for (uint i = 0; i < M * N; i += run * LANES) { // else acc would not be unrolled
-        uint e = i + run * gl_SubgroupInvocationID;
-        if (M * N % (run * LANES) != 0 && e >= M * N)
+    const uint each = C_VEC != 0 ? 8 : 2;
+    [[unroll]] for (uint i = 0; i < M * N; i += each * LANES) { // else acc would not be unrolled
+        uint e = i + each * gl_SubgroupInvocationID;
+        if (M * N % (each * LANES) != 0 && e >= M * N)
             continue;
         if (C_VEC != 0)
-            store_chunk(c_base, at.x + e / N, at.y + e % N, mine + e);
+            store_vector(c_base, at.x + e / N, at.y + e % N, mine + e);
         else
             store_pair(c_base, at.x + e / N, at.y + e % N,
                        vec2(results[mine + e], results[mine + e + 1]));
@@ -354,14 +356,14 @@ void fetch_matrix(uvec2 at, uint mine)
     }
 }
 
-void share_results()
+void sync_results()
 {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
                    gl_SemanticsAcquireRelease);
 }
 
-// The tile of a workgroup, its column first. Those that run together fill COOP_BAND rows of tiles, so
-// that what they read of both inputs is a smaller part of the second-level cache.
+// The tile of a workgroup, its column first. Those at work together fill COOP_BAND rows of tiles,
+// so that what they read of both inputs is a smaller fraction of the second-level cache.
 uvec2 tile_of_group()
 {
     uvec2 size = gl_NumWorkGroups.xy;
@@ -373,18 +375,18 @@ uvec2 tile_of_group()
     return uvec2(i / rows, band * COOP_BAND + i % rows);
 }
 
-// Adds k from k0 on, a multiple of PART.
-void add_part(uvec2 own, uint k0)
+// Adds k from k0 on, a multiple of UNROLLED.
+void add_unrolled(uvec2 own, uint k0)
 {
-    uint chunk = PADDED(k0 / 8);
-    [[unroll]] for (uint k = 0; k < PART; k += K) {
+    uint vector = PADDED(k0 / 8);
+    [[unroll]] for (uint k = 0; k < UNROLLED; k += K) {
         coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
         [[unroll]] for (uint i = 0; i < MATS_M; i++)
-            coopMatLoad(a[i], tiles, (own.x + i * M) * PITCH + chunk + k / 8, PITCH,
+            coopMatLoad(a[i], tiles, (own.x + i * M) * PITCH + vector + k / 8, PITCH,
                         gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-            coopMatLoad(b, tiles, B_FIRST + (own.y + j * N) * PITCH + chunk + k / 8, PITCH,
+            coopMatLoad(b, tiles, B_FIRST + (own.y + j * N) * PITCH + vector + k / 8, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
             [[unroll]] for (uint i = 0; i < MATS_M; i++)
                 acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
@@ -410,26 +412,26 @@ void main()
         if ((SUMS & SUMS_LOAD) != 0) { // every subgroup comes to every barrier
             if (adds)
                 fetch_matrix(first + own + uvec2(i / MATS_N * M, i % MATS_N * N), mine);
-            share_results();
+            sync_results();
             if (adds)
                 coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);
-            share_results();
+            sync_results();
         }
     }
     init_grid(THREADS);
-    find_chunks(a_base, b_base, first);
+    find_vectors(a_base, b_base, first);
     load_tiles(0);
     for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
-        share_tiles();
+        stage_tiles();
         barrier();
         if (k0 + DEPTH < p.k)
             load_tiles(k0 + DEPTH);
-        if (adds && DEPTH == PART)
-            add_part(own, 0);
+        if (adds && DEPTH == UNROLLED)
+            add_unrolled(own, 0);
         else if (adds)
-            [[dont_unroll]] for (uint k = 0; k < DEPTH; k += PART)
-                add_part(own, k);
-        if (!RUNS)
+            [[dont_unroll]] for (uint k = 0; k < DEPTH; k += UNROLLED)
+                add_unrolled(own, k);
+        if (!BUNDLES)
             barrier();
     }
     if (!adds)
@@ -438,8 +440,8 @@ void main()
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopMatStore(acc[i * MATS_N + j], results, mine, N,
                          gl_CooperativeMatrixLayoutRowMajor);
-            share_results();
+            sync_results();
             store_matrix(c_base, first + own + uvec2(i * M, j * N), mine);
-            share_results();
+            sync_results();
         }
 }

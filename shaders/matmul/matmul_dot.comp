@@ -13,7 +13,7 @@
 #endif
 #include "params/params.h"
 #include "lib/dtype.glsl"
-#include "lib/chunks.glsl"
+#include "lib/vectors.glsl"
 
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = TYPE_Q8_0;
 layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
@@ -26,9 +26,9 @@ layout(constant_id = MATMUL_DOT_EDGE) const uint EDGE = 1;
 layout(constant_id = MATMUL_DOT_OWN_COLUMNS) const uint OWN_COLUMNS = 1;
 
 layout(local_size_x_id = MATMUL_DOT_THREADS) in;
-layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
+layout(binding = 0) readonly buffer A4 { uvec4 a_vectors[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
+layout(binding = 1) readonly buffer B4 { uvec4 b_vectors[]; };
 layout(binding = 1) readonly buffer B2 { uvec2 b_pairs[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
@@ -45,13 +45,13 @@ QUANT_READER(load_quants, b_words)
 const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
 const uint SETS = THREADS / BLOCKS;                  // of invocations with a block of k each
 const uint RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS; // of an invocation
-const uint A_CHUNKS = ACTIVATION_BYTES / 16;         // of a block of A
-const uint PARTS = 4 / LANE_PARTS;                  // 32 values, of what a lane holds of a block
-// Rows of B are whole runs: lanes hold a block, or a half, in registers.
-const bool RUNS = B_VEC != 0;
+const uint A_VECTORS = ACTIVATION_BYTES / 16;         // of a block of A
+const uint SUBS = 4 / LANE_READS;                  // 32 values, of what a lane holds of a block
+// Rows of B are whole bundles: lanes hold a block, or a half, in registers.
+const bool BUNDLES = B_VEC != 0;
 // Integers are unpacked without their bias, which counts times the sum of those of A; but not where
 // lib/blocks.glsl has them.
-const int BIAS = HAS_BYTES(B_TYPE) ? BYTES_BIAS(B_TYPE) : !RUNS ? 0 : LANE_BIAS;
+const int BIAS = HAS_BYTES(B_TYPE) ? BYTES_BIAS(B_TYPE) : !BUNDLES ? 0 : LANE_BIAS;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -76,44 +76,45 @@ uint line_bytes(uint line, uint k)
 
 // 32 values of each own column: integers, what is to be subtracted from them, and scale and offset
 // of each 16.
-uint part_bytes[OWN_COLUMNS * 8];
-int part_bias[OWN_COLUMNS];
-vec2 part_scales[OWN_COLUMNS * 2];
+uint sub_bytes[OWN_COLUMNS * 8];
+int sub_bias[OWN_COLUMNS];
+vec2 sub_scales[OWN_COLUMNS * 2];
 
 // sum + 16 products of `a` and the bytes from `first` on.
 int add_products(uvec4 a, uint first, int sum)
 {
 #ifdef PACKED_DOT
     [[unroll]] for (uint j = 0; j < 4; j++)
-        sum += packed_dot(int(a[j]), int(part_bytes[first + j]), 0); // of four int8 each
+        sum += packed_dot(int(a[j]), int(sub_bytes[first + j]), 0); // of four int8 each
     return sum;
 #else
     float exact = 0.0;
     [[unroll]] for (uint j = 0; j < 4; j++) {
-        vec4 x = signed_bytes(a[j]), y = signed_bytes(part_bytes[first + j]);
+        vec4 x = signed_bytes(a[j]), y = signed_bytes(sub_bytes[first + j]);
         exact = fma(x.x, y.x, fma(x.y, y.y, fma(x.z, y.z, fma(x.w, y.w, exact))));
     }
     return sum + int(exact);
 #endif
 }
 
-// Adds part `part` of a block to the sums of all rows; `a` is the first chunk of the block in each.
-void add_part(uint a[ROWS], uint part)
+// Adds subblock `sub` of a block to the sums of all rows; `a` is the first vector of the block in
+// each.
+void add_sub(uint a[ROWS], uint sub)
 {
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
-        uvec4 low = a_chunks[a[i] + 2 * part], high = a_chunks[a[i] + 2 * part + 1];
-        uvec4 bits = a_chunks[a[i] + ACTIVATION_SCALE / 4 + part / 2];
-        uvec4 sums = a_chunks[a[i] + ACTIVATION_SUM / 4 + part / 2];
-        vec2 scale = uintBitsToFloat(part % 2 == 0 ? bits.xy : bits.zw);
-        ivec2 whole = ivec2(part % 2 == 0 ? sums.xy : sums.zw);
+        uvec4 low = a_vectors[a[i] + 2 * sub], high = a_vectors[a[i] + 2 * sub + 1];
+        uvec4 bits = a_vectors[a[i] + ACTIVATION_SCALE / 4 + sub / 2];
+        uvec4 sums = a_vectors[a[i] + ACTIVATION_SUM / 4 + sub / 2];
+        vec2 scale = uintBitsToFloat(sub % 2 == 0 ? bits.xy : bits.zw);
+        ivec2 whole = ivec2(sub % 2 == 0 ? sums.xy : sums.zw);
         float shift = fma(scale.y, float(whole.y), scale.x * float(whole.x));
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            float x = float(add_products(low, 8 * c, -part_bias[c] * whole.x));
-            float y = float(add_products(high, 8 * c + 4, -part_bias[c] * whole.y));
+            float x = float(add_products(low, 8 * c, -sub_bias[c] * whole.x));
+            float y = float(add_products(high, 8 * c + 4, -sub_bias[c] * whole.y));
             float sum = lane_sum[i * OWN_COLUMNS + c];
-            vec2 first = part_scales[2 * c];
+            vec2 first = sub_scales[2 * c];
             if (HAS_SIXTEENS(B_TYPE) || B_TYPE == TYPE_NVFP4) {
-                vec2 second = part_scales[2 * c + 1];
+                vec2 second = sub_scales[2 * c + 1];
                 sum = add_scaled(first.x, scale.x * x, sum);
                 sum = add_scaled(second.x, scale.y * y, sum);
                 if (HAS_OFFSET(B_TYPE)) {
@@ -139,29 +140,29 @@ uint column_of(uvec2 first, uint c)
 // Adds the block from k on, of rows of B that lie anywhere.
 void add_lines(uint b_base, uvec2 first, uint a[ROWS], uint k)
 {
-    [[dont_unroll]] for (uint part = 0; part < 4 && k + 32 * part < p.k; part++) {
-        uint from = k + 32 * part;
+    [[dont_unroll]] for (uint sub = 0; sub < 4 && k + 32 * sub < p.k; sub++) {
+        uint from = k + 32 * sub;
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
             uint line = b_base + column_of(first, c) * p.b_row;
             [[unroll]] for (uint i = 0; i < 2; i++)
-                part_scales[2 * c + i] = load_quants_scale(line, from + 16 * i, B_TYPE);
+                sub_scales[2 * c + i] = load_quants_scale(line, from + 16 * i, B_TYPE);
             [[unroll]] for (uint i = 0; i < 8; i++) {
-                part_bytes[8 * c + i] = 0;
+                sub_bytes[8 * c + i] = 0;
                 if (EDGE == 0 || from + 4 * i < p.k)
-                    part_bytes[8 * c + i] = line_bytes(line, from + 4 * i);
+                    sub_bytes[8 * c + i] = line_bytes(line, from + 4 * i);
             }
         }
-        add_part(a, part);
+        add_sub(a, sub);
     }
 }
 
-// Adds the block from k on, or half `half` of it, of rows of B that are runs.
-void add_runs(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
+// Adds the block from k on, or half `half` of it, of rows of B that are bundles.
+void add_bundles(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
 {
-    uint left = p.k - k; // of which a row has whole runs
+    uint left = p.k - k; // of which a row has whole bundles
     uint count = left >= MATMUL_BLOCK ? LANE_WORDS
                  : half_block > 0     ? 0
-                                      : RUN_PAIR_WORDS(B_TYPE) / 2;
+                                      : BUNDLE_PAIR_WORDS(B_TYPE) / 2;
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
         uint line = b_base + column_of(first, c) * p.b_row;
         load_lane_words(c, line, k / MATMUL_BLOCK, half_block, count);
@@ -169,17 +170,17 @@ void add_runs(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
         unpack_lane_scales(c, k / MATMUL_BLOCK, half_block);
         if (B_TYPE == TYPE_I4_G128)
-            part_bias[c] = int(lane_words[c * LANE_WORDS + LANE_WORDS - 1] >> 16);
+            sub_bias[c] = int(lane_words[c * LANE_WORDS + LANE_WORDS - 1] >> 16);
     }
-    [[unroll]] for (uint part = 0; part < PARTS; part++) {
+    [[unroll]] for (uint sub = 0; sub < SUBS; sub++) {
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            part_scales[2 * c] = lane_scales[4 * c + part];
+            sub_scales[2 * c] = lane_scales[4 * c + sub];
             if (B_TYPE == TYPE_NVFP4)
-                part_scales[2 * c + 1].x = part_scales[2 * c].y;
+                sub_scales[2 * c + 1].x = sub_scales[2 * c].y;
             [[unroll]] for (uint i = 0; i < 8; i++)
-                part_bytes[8 * c + i] = lane_bytes(c, part, i);
+                sub_bytes[8 * c + i] = lane_bytes(c, sub, i);
         }
-        add_part(a, half_block * PARTS + part);
+        add_sub(a, half_block * SUBS + sub);
     }
 }
 
@@ -187,14 +188,14 @@ void add_block(uint a_base, uint b_base, uvec2 first, uint k)
 {
     uint a[ROWS];
     [[unroll]] for (uint i = 0; i < ROWS; i++)
-        a[i] = (a_base + min(first.x + i, p.m - 1) * p.a_row) / 16 + k / MATMUL_BLOCK * A_CHUNKS;
-    if (!RUNS) {
+        a[i] = (a_base + min(first.x + i, p.m - 1) * p.a_row) / 16 + k / MATMUL_BLOCK * A_VECTORS;
+    if (!BUNDLES) {
         add_lines(b_base, first, a, k);
-    } else if (LANE_PARTS == 1) {
-        add_runs(b_base, first, a, k, 0);
+    } else if (LANE_READS == 1) {
+        add_bundles(b_base, first, a, k, 0);
     } else {
-        [[dont_unroll]] for (uint i = 0; i < LANE_PARTS; i++)
-            add_runs(b_base, first, a, k, i);
+        [[dont_unroll]] for (uint i = 0; i < LANE_READS; i++)
+            add_bundles(b_base, first, a, k, i);
     }
 }
 
@@ -240,7 +241,7 @@ void main()
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
     uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
     [[unroll]] for (uint i = 0; i < OWN_COLUMNS; i++)
-        part_bias[i] = BIAS;
+        sub_bias[i] = BIAS;
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
         uint e = i * THREADS + gl_LocalInvocationIndex;
         vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);

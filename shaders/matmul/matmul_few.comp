@@ -3,8 +3,8 @@
 // the sums of blocks are added in order. So the bits are those of matmul_tile, and as many
 // invocations as k has blocks keep reads of B in flight. Slices of the blocks pass through shared
 // memory, for reads of whole cache lines, while the next ones load; quantised B does so as it is,
-// see lib/runs.glsl, where its rows are runs. With float32 A, integers of quantised B are multiplied
-// and scaled afterwards: see matmul_few_lanes.glsl. See matmul_params.
+// see lib/bundles.glsl, where its rows are bundles. With float32 A, integers of quantised B are
+// multiplied and scaled afterwards: see matmul_few_lanes.glsl. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -13,7 +13,7 @@
 #endif
 #include "params/params.h"
 #include "lib/dtype.glsl"
-#include "lib/chunks.glsl"
+#include "lib/vectors.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
@@ -27,14 +27,14 @@ layout(constant_id = MATMUL_FEW_COLUMNS) const uint COLUMNS = 2;
 layout(constant_id = MATMUL_FEW_A_VEC) const uint A_VEC = 1;
 layout(constant_id = MATMUL_FEW_B_VEC) const uint B_VEC = 1;
 layout(constant_id = MATMUL_FEW_EDGE) const uint EDGE = 1;
-layout(constant_id = MATMUL_FEW_CHUNKS) const uint CHUNKS = 8;
+layout(constant_id = MATMUL_FEW_VECTORS) const uint VECTORS = 8;
 layout(constant_id = MATMUL_FEW_OWN_COLUMNS) const uint OWN_COLUMNS = 1;
 
 layout(local_size_x_id = MATMUL_FEW_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
-layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
+layout(binding = 0) readonly buffer A4 { uvec4 a_vectors[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
+layout(binding = 1) readonly buffer B4 { uvec4 b_vectors[]; };
 layout(binding = 1) readonly buffer B2 { uvec2 b_pairs[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
@@ -43,50 +43,50 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
 #include "lib/lost.glsl"
-CHUNK_LOADER(load_a, a_words, a_chunks)
-CHUNK_LOADER(load_b, b_words, b_chunks)
+VECTOR_LOADER(load_a, a_words, a_vectors)
+VECTOR_LOADER(load_b, b_words, b_vectors)
 QUANT_READER(load_quants, b_words)
 #define GRID_TYPE B_TYPE
 #define GRID 6
 #include "lib/grids.glsl"
-#define RUN_TYPE B_TYPE
-#include "lib/runs.glsl"
+#define BUNDLE_TYPE B_TYPE
+#include "lib/bundles.glsl"
 #include "lib/infinite.glsl"
 
 // A line is what a slice has of a block of one row of A or one column of B.
 const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
-const uint SLICE = CHUNKS * CHUNK(B_TYPE);       // k of a line
-const uint FOURS = CHUNK(B_TYPE) / 4;                // vec4 of a chunk of B
-const uint A_PARTS = SLICE / CHUNK(A_TYPE);          // chunks of a line of A
-const uint A_CHUNKS = ROWS * BLOCKS * A_PARTS;       // of a slice
-const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS;
-const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(CHUNKS);
+const uint SLICE = VECTORS * VECTOR(B_TYPE);       // k of a line
+const uint FOURS = VECTOR(B_TYPE) / 4;                // vec4 of a vector of B
+const uint A_LINE_VECTORS = SLICE / VECTOR(A_TYPE);          // vectors of a line of A
+const uint A_VECTORS = ROWS * BLOCKS * A_LINE_VECTORS;       // of a slice
+const uint A_LOADS = (A_VECTORS + THREADS - 1) / THREADS;
+const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(VECTORS);
 const uint RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS; // of an invocation
 shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
 const bool LANES = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32; // see matmul_few_lanes.glsl
-const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0 && !LANES; // slices are blocks
-const uint RAW_WORDS = BLOCKS * RUN_PAIR_WORDS(B_TYPE); // of a column
-const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4, RAW_PITCH = (RAW_CHUNKS | 1) * 4;
-const uint RAW_LOADS = RUNS ? (COLUMNS * RAW_CHUNKS + THREADS - 1) / THREADS : 1;
-// [block][column][k], of runs [column][k] in words; sums of blocks
+const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0 && !LANES; // slices are blocks
+const uint RAW_WORDS = BLOCKS * BUNDLE_PAIR_WORDS(B_TYPE); // of a column
+const uint RAW_VECTORS = (RAW_WORDS + 3) / 4, RAW_PITCH = (RAW_VECTORS | 1) * 4;
+const uint RAW_LOADS = BUNDLES ? (COLUMNS * RAW_VECTORS + THREADS - 1) / THREADS : 1;
+// [block][column][k], of bundles [column][k] in words; sums of blocks
 shared uint b_tile[LANES  ? ROWS * COLUMNS * BLOCKS
-                   : RUNS ? COLUMNS * RAW_PITCH
+                   : BUNDLES ? COLUMNS * RAW_PITCH
                           : THREADS * B_PITCH * 4];
 
-uvec4 a_next[A_LOADS], b_next[CHUNKS], raw_next[RAW_LOADS];
+uvec4 a_next[A_LOADS], b_next[VECTORS], raw_next[RAW_LOADS];
 
 uint raw_word(uint i) { return b_tile[i]; }
 
 // Loads words of quantised B from k0 on; 0 beyond the end of k.
 void load_raw(uint b_base, uvec2 first, uint k0)
 {
-    uint skip = k0 / 128 * RUN_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
+    uint skip = k0 / 128 * BUNDLE_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
     bool whole = EDGE == 0 && RAW_WORDS % 4 == 0;
     [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex, word = chunk % RAW_CHUNKS * 4;
-        uint column = min(first.y + min(chunk / RAW_CHUNKS, COLUMNS - 1), p.n - 1);
+        uint vector = i * THREADS + gl_LocalInvocationIndex, word = vector % RAW_VECTORS * 4;
+        uint column = min(first.y + min(vector / RAW_VECTORS, COLUMNS - 1), p.n - 1);
         uint at = (b_base + column * p.b_row) / 4 + skip + word;
-        raw_next[i] = load_raw_chunk(at, word, count, whole);
+        raw_next[i] = load_raw_vector(at, word, count, whole);
     }
 }
 
@@ -94,12 +94,12 @@ void load_raw(uint b_base, uvec2 first, uint k0)
 // last one: its results are not stored.
 void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
 {
-    if (RUNS)
+    if (BUNDLES)
         load_raw(b_base, first, k0);
-    [[unroll]] for (uint i = 0; !RUNS && i < CHUNKS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / CHUNKS;
+    [[unroll]] for (uint i = 0; !BUNDLES && i < VECTORS; i++) {
+        uint vector = i * THREADS + gl_LocalInvocationIndex, line = vector / VECTORS;
         uint column = min(first.y + line % COLUMNS, p.n - 1);
-        uint k = k0 + line / COLUMNS * MATMUL_BLOCK + chunk % CHUNKS * CHUNK(B_TYPE);
+        uint k = k0 + line / COLUMNS * MATMUL_BLOCK + vector % VECTORS * VECTOR(B_TYPE);
         b_next[i] = uvec4(0);
         if (EDGE != 0 && k >= p.k)
             continue;
@@ -109,9 +109,9 @@ void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
                         : load_b(B_VEC, from + k * p.b_col, p.b_col, p.k - k, B_TYPE);
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / A_PARTS;
+        uint vector = i * THREADS + gl_LocalInvocationIndex, line = vector / A_LINE_VECTORS;
         uint row = min(first.x + line / BLOCKS, p.m - 1);
-        uint k = k0 + line % BLOCKS * MATMUL_BLOCK + chunk % A_PARTS * CHUNK(A_TYPE);
+        uint k = k0 + line % BLOCKS * MATMUL_BLOCK + vector % A_LINE_VECTORS * VECTOR(A_TYPE);
         a_next[i] = uvec4(0);
         if (EDGE == 0 || k < p.k)
             a_next[i] = load_a(A_VEC, a_base + row * p.a_row + k * p.a_col, p.a_col, p.k - k,
@@ -124,29 +124,29 @@ vec4 relu(vec4 x)
     return RELU != 0 ? vec4(relu_of(x.x), relu_of(x.y), relu_of(x.z), relu_of(x.w)) : x;
 }
 
-void share_slice()
+void stage_slice()
 {
-    [[unroll]] for (uint i = 0; RUNS && i < RAW_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        uint at = chunk / RAW_CHUNKS * RAW_PITCH + chunk % RAW_CHUNKS * 4;
-        if (COLUMNS * RAW_CHUNKS % THREADS != 0 && chunk >= COLUMNS * RAW_CHUNKS)
+    [[unroll]] for (uint i = 0; BUNDLES && i < RAW_LOADS; i++) {
+        uint vector = i * THREADS + gl_LocalInvocationIndex;
+        uint at = vector / RAW_VECTORS * RAW_PITCH + vector % RAW_VECTORS * 4;
+        if (COLUMNS * RAW_VECTORS % THREADS != 0 && vector >= COLUMNS * RAW_VECTORS)
             continue;
         [[unroll]] for (uint e = 0; e < 4; e++)
             b_tile[at + e] = raw_next[i][e];
     }
-    [[unroll]] for (uint i = 0; !RUNS && i < CHUNKS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        uint at = (chunk / CHUNKS * B_PITCH + chunk % CHUNKS) * 4;
+    [[unroll]] for (uint i = 0; !BUNDLES && i < VECTORS; i++) {
+        uint vector = i * THREADS + gl_LocalInvocationIndex;
+        uint at = (vector / VECTORS * B_PITCH + vector % VECTORS) * 4;
         [[unroll]] for (uint e = 0; e < 4; e++)
             b_tile[at + e] = b_next[i][e];
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        uint at = chunk / A_PARTS * A_PITCH + chunk % A_PARTS * (CHUNK(A_TYPE) / 4);
-        if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
+        uint vector = i * THREADS + gl_LocalInvocationIndex;
+        uint at = vector / A_LINE_VECTORS * A_PITCH + vector % A_LINE_VECTORS * (VECTOR(A_TYPE) / 4);
+        if (A_VECTORS % THREADS != 0 && vector >= A_VECTORS)
             continue;
         vec4 low, high;
-        decode_chunk(a_next[i], A_TYPE, low, high);
+        decode_vector(a_next[i], A_TYPE, low, high);
         a_tile[at] = relu(low);
         if (A_TYPE != TYPE_F32)
             a_tile[at + 1] = relu(high);
@@ -172,14 +172,14 @@ void end_chain()
     }
 }
 
-// Adds the products of a slice of runs.
-void add_runs()
+// Adds the products of a slice of bundles.
+void add_bundles()
 {
     uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
     [[dont_unroll]] for (uint half_block = 0; half_block < 2; half_block++) {
-        run r = load_run(column * RAW_PITCH, 2 * block + half_block);
+        bundle r = load_bundle(column * RAW_PITCH, 2 * block + half_block);
         [[unroll]] for (uint j = 0; j < 16; j++) {
-            vec4 b = rounded_to(run_values(r, j / 8, j % 8), A_TYPE);
+            vec4 b = rounded_to(bundle_values(r, j / 8, j % 8), A_TYPE);
             [[unroll]] for (uint i = 0; i < ROWS; i++)
                 acc[i] = add4(a_tile[(i * BLOCKS + block) * A_PITCH + half_block * 16 + j], b, acc[i]);
             if ((j + 1) * 4 % QUANT_CHAIN == 0)
@@ -190,16 +190,16 @@ void add_runs()
 
 void add_slice()
 {
-    if (RUNS) {
-        add_runs();
+    if (BUNDLES) {
+        add_bundles();
         return;
     }
     uint column = gl_LocalInvocationIndex * B_PITCH;
     uint row = gl_LocalInvocationIndex / COLUMNS * A_PITCH;
-    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+    [[dont_unroll]] for (uint c = 0; c < VECTORS; c++) {
         vec4 b0, b1;
         uint from = (column + c) * 4;
-        decode_chunk(uvec4(b_tile[from], b_tile[from + 1], b_tile[from + 2], b_tile[from + 3]),
+        decode_vector(uvec4(b_tile[from], b_tile[from + 1], b_tile[from + 2], b_tile[from + 3]),
                      B_TYPE, b0, b1);
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
             uint at = i * BLOCKS * A_PITCH + row + c * FOURS;
@@ -207,7 +207,7 @@ void add_slice()
             if (FOURS > 1)
                 acc[i] = add4(a_tile[at + 1], b1, acc[i]);
         }
-        if (IS_QUANT(B_TYPE) && (c + 1) * CHUNK(B_TYPE) % QUANT_CHAIN == 0)
+        if (IS_QUANT(B_TYPE) && (c + 1) * VECTOR(B_TYPE) % QUANT_CHAIN == 0)
             end_chain();
     }
 }
@@ -267,12 +267,12 @@ void add_blocks(uint k0)
 
 void add_slices(uint a_base, uint b_base, uvec2 first)
 {
-    if (!RUNS)
+    if (!BUNDLES)
         load_slice(a_base, b_base, first, 0);
     for (uint k0 = 0, slice = 0; k0 < p.k;) {
-        if (RUNS) // beside a run there are no registers for the next slice
+        if (BUNDLES) // beside a bundle there are no registers for the next slice
             load_slice(a_base, b_base, first, k0);
-        share_slice();
+        stage_slice();
         barrier();
         uint step = k0;
         slice += SLICE;
@@ -280,7 +280,7 @@ void add_slices(uint a_base, uint b_base, uvec2 first)
             slice = 0;
             k0 += BLOCKS * MATMUL_BLOCK;
         }
-        if (!RUNS && k0 < p.k)
+        if (!BUNDLES && k0 < p.k)
             load_slice(a_base, b_base, first, k0 + slice);
         add_slice();
         barrier();

@@ -15,21 +15,21 @@ const bool SCALES = SCALES_CHAINS(A_TYPE, B_TYPE);
 const uint LANE_LOST = !SCALES ? ROWS * OWN_COLUMNS : 1;
 float lane_lost[LANE_LOST]; // by rounding of the sum
 
-// Shares the blocks of A that begin at k0.
-void share_a(uint a_base, uint row0, uint k0)
+// Stages the blocks of A that begin at k0.
+void stage_a(uint a_base, uint row0, uint k0)
 {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / A_LINE;
-        uint row = min(row0 + line / BLOCKS, p.m - 1), k = k0 + chunk % (BLOCKS * A_LINE) * 4;
+        uint vector = i * THREADS + gl_LocalInvocationIndex, line = vector / A_LINE;
+        uint row = min(row0 + line / BLOCKS, p.m - 1), k = k0 + vector % (BLOCKS * A_LINE) * 4;
         vec4 x = vec4(0.0);
-        if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
+        if (A_VECTORS % THREADS != 0 && vector >= A_VECTORS)
             continue;
         if (EDGE == 0 || k < p.k)
             x = relu(uintBitsToFloat(
                 load_a(A_VEC, a_base + row * p.a_row + k * p.a_col, p.a_col, p.k - k, A_TYPE)));
-        a_tile[line * LINE_PITCH + chunk % A_LINE] = x;
+        a_tile[line * LINE_PITCH + vector % A_LINE] = x;
         if (HAS_OFFSET(B_TYPE))
-            four_sums[line * 9 + chunk % A_LINE / 4][chunk % 4] = (x.x + x.y) + (x.z + x.w);
+            four_sums[line * 9 + vector % A_LINE / 4][vector % 4] = (x.x + x.y) + (x.z + x.w);
     }
 }
 
@@ -77,29 +77,31 @@ void add_bytes(uint b_base, uint column0, uint block, uint k)
     }
 }
 
-void load_lanes(uint b_base, uint column0, uint k, uint part)
+void load_lanes(uint b_base, uint column0, uint k, uint read)
 {
-    uint left = p.k - k; // of which a row has whole runs
+    uint left = p.k - k; // of which a row has whole bundles
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
         uint line = b_base + min(column0 + c, p.n - 1) * p.b_row;
-        uint count = left >= MATMUL_BLOCK ? LANE_WORDS : part > 0 ? 0 : RUN_PAIR_WORDS(B_TYPE) / 2;
-        load_lane_words(c, line, k / MATMUL_BLOCK, part, count);
+        uint count = left >= MATMUL_BLOCK ? LANE_WORDS
+                     : read > 0           ? 0
+                                          : BUNDLE_PAIR_WORDS(B_TYPE) / 2;
+        load_lane_words(c, line, k / MATMUL_BLOCK, read, count);
     }
 }
 
-void add_words(uint block, uint k, uint part)
+void add_words(uint block, uint k, uint read)
 {
-    const uint granules = 8 / LANE_PARTS;
+    const uint granules = 8 / LANE_READS;
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++)
-        unpack_lane_scales(c, k / MATMUL_BLOCK, part);
+        unpack_lane_scales(c, k / MATMUL_BLOCK, read);
     [[unroll]] for (uint g = 0; g < granules; g++)
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
             vec2 scale = lane_scales[c * LANE_SCALES + g * LANE_SCALES / 8];
             vec4 b[4];
             [[unroll]] for (uint j = 0; j < 4; j++)
-                b[j] = lane_integers(c, part, g, j) * (SCALES ? 1.0 : scale[g % 2]);
+                b[j] = lane_integers(c, read, g, j) * (SCALES ? 1.0 : scale[g % 2]);
             float own = PAIR_SCALES ? scale[g % 2] : scale.x;
-            add_sixteen(c, block, part * granules + g, b, own, scale.y);
+            add_sixteen(c, block, read * granules + g, b, own, scale.y);
         }
 }
 
@@ -118,7 +120,7 @@ void add_lane_sums(uint k0)
     }
 }
 
-const uint PARTS = B_VEC != 0 && LANE_PARTS > 1 ? LANE_PARTS : 0; // read one after the other
+const uint READS = B_VEC != 0 && LANE_READS > 1 ? LANE_READS : 0; // read one after the other
 
 void add_lanes(uint a_base, uint b_base, uvec2 first)
 {
@@ -129,19 +131,19 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
     for (uint k0 = 0; k0 < p.k; k0 += BLOCKS * MATMUL_BLOCK) {
         uint k = k0 + lane * MATMUL_BLOCK;
         bool inside = EDGE == 0 || k < p.k;
-        if (B_VEC != 0 && LANE_PARTS == 1 && inside) // while A is shared
+        if (B_VEC != 0 && LANE_READS == 1 && inside) // while A is staged
             load_lanes(b_base, column0, k, 0);
-        share_a(a_base, first.x, k0);
+        stage_a(a_base, first.x, k0);
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++)
             lane_sum[i] = lane_lost[i % LANE_LOST] = 0.0;
         barrier();
         if (B_VEC == 0 && inside)
             add_bytes(b_base, column0, lane, k);
-        else if (LANE_PARTS == 1 && inside)
+        else if (LANE_READS == 1 && inside)
             add_words(lane, k, 0);
-        [[dont_unroll]] for (uint part = 0; part < PARTS && inside; part++) {
-            load_lanes(b_base, column0, k, part);
-            add_words(lane, k, part);
+        [[dont_unroll]] for (uint read = 0; read < READS && inside; read++) {
+            load_lanes(b_base, column0, k, read);
+            add_words(lane, k, read);
         }
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++) {
             uint column = set * OWN_COLUMNS + i % OWN_COLUMNS;

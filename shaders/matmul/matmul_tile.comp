@@ -1,12 +1,12 @@
 // Matrix product for GPUs: a tile of C per workgroup, both inputs staged through shared memory as
-// float32. What is whole chunks along k loads while the slice before is multiplied. See
+// float32. What is whole vectors along k loads while the slice before is multiplied. See
 // matmul_params. Any size and strides; results beyond the edges are not written.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
 #include "lib/dtype.glsl"
-#include "lib/chunks.glsl"
+#include "lib/vectors.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
@@ -24,9 +24,9 @@ layout(constant_id = MATMUL_TILE_HELD) const uint HELD = 0;
 
 layout(local_size_x_id = MATMUL_SIDE_X, local_size_y_id = MATMUL_SIDE_Y) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
-layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
+layout(binding = 0) readonly buffer A4 { uvec4 a_vectors[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
+layout(binding = 1) readonly buffer B4 { uvec4 b_vectors[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
@@ -55,58 +55,59 @@ shared float a_sums[N_A_SUM];
 
 #include "lib/infinite.glsl"
 
-const uint A_PARTS = TILE_DEPTH / CHUNK(A_TYPE), B_PARTS = TILE_DEPTH / CHUNK(B_TYPE); // of a row
-const uint A_CHUNKS = BM * A_PARTS, B_CHUNKS = BN * B_PARTS;
-const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS; // of an invocation
-const uint B_LOADS = (B_CHUNKS + THREADS - 1) / THREADS;
+const uint A_ROW_VECTORS = TILE_DEPTH / VECTOR(A_TYPE); // of a row
+const uint B_ROW_VECTORS = TILE_DEPTH / VECTOR(B_TYPE);
+const uint A_VECTORS = BM * A_ROW_VECTORS, B_VECTORS = BN * B_ROW_VECTORS;
+const uint A_LOADS = (A_VECTORS + THREADS - 1) / THREADS; // of an invocation
+const uint B_LOADS = (B_VECTORS + THREADS - 1) / THREADS;
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 
 float relu(float x) { return RELU != 0 ? relu_of(x) : x; }
 
-// Loads what is chunks of the slice from k0 on. A row beyond the edge is the last one.
-void load_chunks(uint a_base, uint b_base, uvec2 first, uint k0)
+// Loads what is vectors of the slice from k0 on. A row beyond the edge is the last one.
+void load_vectors(uint a_base, uint b_base, uvec2 first, uint k0)
 {
     [[unroll]] for (uint i = 0; A_VEC != 0 && i < A_LOADS; i++) {
-        uint chunk = min(i * THREADS + gl_LocalInvocationIndex, A_CHUNKS - 1);
-        uint row = min(first.x + chunk / A_PARTS, p.m - 1);
-        uint k = k0 + chunk % A_PARTS * CHUNK(A_TYPE);
+        uint vector = min(i * THREADS + gl_LocalInvocationIndex, A_VECTORS - 1);
+        uint row = min(first.x + vector / A_ROW_VECTORS, p.m - 1);
+        uint k = k0 + vector % A_ROW_VECTORS * VECTOR(A_TYPE);
         a_next[i] = uvec4(0);
         if (EDGE == 0 || k < p.k)
-            a_next[i] = a_chunks[(a_base + row * p.a_row + k) / CHUNK(A_TYPE)];
+            a_next[i] = a_vectors[(a_base + row * p.a_row + k) / VECTOR(A_TYPE)];
     }
     [[unroll]] for (uint i = 0; B_VEC != 0 && i < B_LOADS; i++) {
-        uint chunk = min(i * THREADS + gl_LocalInvocationIndex, B_CHUNKS - 1);
-        uint column = min(first.y + chunk / B_PARTS, p.n - 1);
-        uint k = k0 + chunk % B_PARTS * CHUNK(B_TYPE), line = b_base + column * p.b_row;
+        uint vector = min(i * THREADS + gl_LocalInvocationIndex, B_VECTORS - 1);
+        uint column = min(first.y + vector / B_ROW_VECTORS, p.n - 1);
+        uint k = k0 + vector % B_ROW_VECTORS * VECTOR(B_TYPE), line = b_base + column * p.b_row;
         b_next[i] = uvec4(0);
         if (EDGE != 0 && k >= p.k)
             continue;
         b_next[i] = SCALED ? floatBitsToUint(load_quants_integers(line, k, B_TYPE))
                     : IS_QUANT(B_TYPE)
                         ? floatBitsToUint(rounded_to(load_quants(line, k, B_TYPE), A_TYPE))
-                        : b_chunks[(line + k) / CHUNK(B_TYPE)];
+                        : b_vectors[(line + k) / VECTOR(B_TYPE)];
     }
 }
 
-void share_chunks()
+void stage_vectors()
 {
     vec4 low, high;
     [[unroll]] for (uint i = 0; A_VEC != 0 && i < A_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        uint at = chunk % A_PARTS * CHUNK(A_TYPE) * A_PITCH + chunk / A_PARTS;
-        if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
+        uint vector = i * THREADS + gl_LocalInvocationIndex;
+        uint at = vector % A_ROW_VECTORS * VECTOR(A_TYPE) * A_PITCH + vector / A_ROW_VECTORS;
+        if (A_VECTORS % THREADS != 0 && vector >= A_VECTORS)
             continue;
-        decode_chunk(a_next[i], A_TYPE, low, high);
-        [[unroll]] for (uint e = 0; e < CHUNK(A_TYPE); e++)
+        decode_vector(a_next[i], A_TYPE, low, high);
+        [[unroll]] for (uint e = 0; e < VECTOR(A_TYPE); e++)
             a_tile[at + e * A_PITCH] = relu(e < 4 ? low[e & 3] : high[e & 3]);
     }
     [[unroll]] for (uint i = 0; B_VEC != 0 && i < B_LOADS; i++) {
-        uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        uint at = chunk % B_PARTS * CHUNK(B_TYPE) * B_PITCH + chunk / B_PARTS;
-        if (B_CHUNKS % THREADS != 0 && chunk >= B_CHUNKS)
+        uint vector = i * THREADS + gl_LocalInvocationIndex;
+        uint at = vector % B_ROW_VECTORS * VECTOR(B_TYPE) * B_PITCH + vector / B_ROW_VECTORS;
+        if (B_VECTORS % THREADS != 0 && vector >= B_VECTORS)
             continue;
-        decode_chunk(b_next[i], B_TYPE, low, high);
-        [[unroll]] for (uint e = 0; e < CHUNK(B_TYPE); e++)
+        decode_vector(b_next[i], B_TYPE, low, high);
+        [[unroll]] for (uint e = 0; e < VECTOR(B_TYPE); e++)
             b_tile[at + e * B_PITCH] = e < 4 ? low[e & 3] : high[e & 3];
     }
 }
@@ -118,8 +119,8 @@ uvec2 tile_element(uint e, uint rows, bool k_first)
     return k_first ? uvec2(e / TILE_DEPTH, e % TILE_DEPTH) : uvec2(e % rows, e / rows);
 }
 
-// Shares what is not chunks.
-void share_elements(uint a_base, uint b_base, uvec2 first, uint k0)
+// Stages what is not vectors.
+void stage_elements(uint a_base, uint b_base, uvec2 first, uint k0)
 {
     for (uint e = gl_LocalInvocationIndex; A_VEC == 0 && e < BM * TILE_DEPTH; e += THREADS) {
         uvec2 at = tile_element(e, BM, p.a_col == 1);
@@ -143,7 +144,7 @@ void share_elements(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
-void share_scales(uint b_base, uint first, uint k0)
+void stage_scales(uint b_base, uint first, uint k0)
 {
     for (uint e = gl_LocalInvocationIndex; SCALED && e < BN; e += THREADS) {
         uint line = b_base + min(first + e, p.n - 1) * p.b_row;
@@ -151,8 +152,8 @@ void share_scales(uint b_base, uint first, uint k0)
     }
 }
 
-// Sums of the slices of A that are shared, by fours of k as in matmul_few_lanes.glsl.
-void share_a_sums()
+// Sums of the slices of A that are staged, by fours of k as in matmul_few_lanes.glsl.
+void stage_a_sums()
 {
     for (uint e = gl_LocalInvocationIndex; e < BM; e += THREADS) {
         float four[4];
@@ -168,12 +169,12 @@ void share_a_sums()
 const uint CHAINS = IS_QUANT(B_TYPE) ? TM * TN : 1;
 
 // Results of an invocation that are neighbours along an axis, so that GPUs load them at once. No
-// branch chooses: SwiftShader, which has no chunks, takes twice as long with one.
+// branch chooses: SwiftShader, which has no vectors, takes twice as long with one.
 const uint MOST = (A_VEC | B_VEC) != 0 ? 4 : 1;
-const uint A_RUN = TM < MOST ? TM : MOST, B_RUN = TN < MOST ? TN : MOST;
+const uint A_EACH = TM < MOST ? TM : MOST, B_EACH = TN < MOST ? TN : MOST;
 
 // Place in the tile of result i along an axis.
-uint place_of(uint local, uint i, uint run) { return (i / run * SIDE + local) * run + i % run; }
+uint place_of(uint local, uint i, uint each) { return (i / each * SIDE + local) * each + i % each; }
 
 // Sums of a block, a group, all groups before it (with HELD in C, once one has ended); with quantised
 // B, acc is of QUANT_CHAIN terms.
@@ -193,8 +194,8 @@ uvec2 local_place()
 void begin_sums(uint z, uvec2 first, uvec2 local)
 {
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        vec2 earlier = earlier_sums(z, first.x + place_of(local.x, i / TN, A_RUN),
-                                    first.y + place_of(local.y, i % TN, B_RUN));
+        vec2 earlier = earlier_sums(z, first.x + place_of(local.x, i / TN, A_EACH),
+                                    first.y + place_of(local.y, i % TN, B_EACH));
         acc[i] = 0.0;
         if (IS_QUANT(B_TYPE))
             block[i] = lost[i] = 0.0;
@@ -203,14 +204,14 @@ void begin_sums(uint z, uvec2 first, uvec2 local)
     }
 }
 
-// Adds the products with one k of the slices that are shared.
+// Adds the products with one k of the slices that are staged.
 void add_products(uvec2 local, uint k)
 {
     float b[TN];
     [[unroll]] for (uint j = 0; j < TN; j++)
-        b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
+        b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_EACH)];
     [[unroll]] for (uint i = 0; i < TM; i++) {
-        float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
+        float a = a_tile[k * A_PITCH + place_of(local.x, i, A_EACH)];
         bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
         [[unroll]] for (uint j = 0; j < TN; j++)
             acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
@@ -222,19 +223,19 @@ void add_products(uvec2 local, uint k)
         }
 }
 
-// Adds the products of the slices that are shared.
+// Adds the products of the slices that are staged.
 void add_slice(uvec2 local)
 {
     // Registers hold the operands of no more k; of the largest tiles those of the next one too.
-    const uint turn = TM * TN > 32 ? 2 : 1;
-    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k += turn)
-        [[unroll]] for (uint e = 0; e < turn; e++)
+    const uint unrolled = TM * TN > 32 ? 2 : 1;
+    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k += unrolled)
+        [[unroll]] for (uint e = 0; e < unrolled; e++)
             add_products(local, k + e);
     [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {
-        vec2 scale = scales[place_of(local.y, i % TN, B_RUN)];
+        vec2 scale = scales[place_of(local.y, i % TN, B_EACH)];
         block[i] = add_scaled(scale.x, acc[i], block[i]);
         if (OFFSETS)
-            block[i] = add_scaled(scale.y, a_sums[place_of(local.x, i / TN, A_RUN)], block[i]);
+            block[i] = add_scaled(scale.y, a_sums[place_of(local.x, i / TN, A_EACH)], block[i]);
         acc[i] = 0.0;
     }
 }
@@ -251,12 +252,12 @@ void end_block()
 
 uint result_row(uvec2 first, uvec2 local, uint i)
 {
-    return first.x + place_of(local.x, i / TN, A_RUN);
+    return first.x + place_of(local.x, i / TN, A_EACH);
 }
 
 uint result_column(uvec2 first, uvec2 local, uint i)
 {
-    return first.y + place_of(local.y, i % TN, B_RUN);
+    return first.y + place_of(local.y, i % TN, B_EACH);
 }
 
 // With HELD: the sum of the groups before this one.
@@ -310,7 +311,7 @@ float finished(float sum, uint index, uint column)
 }
 
 // 16-bit results are stored by pairs, where an invocation has neighbours of a row.
-const uint STEP = C_TYPE == TYPE_F32 || B_RUN == 1 ? 1 : 2;
+const uint STEP = C_TYPE == TYPE_F32 || B_EACH == 1 ? 1 : 2;
 
 void store_results(uint z, uint c_base, uvec2 first, uvec2 local)
 {
@@ -344,18 +345,18 @@ void main()
 
     init_grid(THREADS);
     begin_sums(z, first, local);
-    load_chunks(a_base, b_base, first, 0);
+    load_vectors(a_base, b_base, first, 0);
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
-        share_chunks();
-        share_elements(a_base, b_base, first, k0);
-        share_scales(b_base, first.y, k0);
+        stage_vectors();
+        stage_elements(a_base, b_base, first, k0);
+        stage_scales(b_base, first.y, k0);
         barrier();
         if (SCALED && OFFSETS) {
-            share_a_sums();
+            stage_a_sums();
             barrier();
         }
         if (k0 + TILE_DEPTH < p.k)
-            load_chunks(a_base, b_base, first, k0 + TILE_DEPTH);
+            load_vectors(a_base, b_base, first, k0 + TILE_DEPTH);
         add_slice(local);
         barrier();
         if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)

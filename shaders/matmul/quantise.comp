@@ -28,15 +28,15 @@ float nearest(float x, float scale, float inverse)
 
 void main()
 {
-    uint part = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y, z = gl_WorkGroupID.z;
-    if (part >= p.n_part)
+    uint sixteen = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y, z = gl_WorkGroupID.z;
+    if (sixteen >= p.n_sixteen)
         return;
-    uint batch = z / p.n_head, head = z % p.n_head, k = part * QUANTISE_PART;
+    uint batch = z / p.n_head, head = z % p.n_head, k = sixteen * QUANTISE_VALUES;
     uint from = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
     uint to = p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row;
-    float x[QUANTISE_PART];
+    float x[QUANTISE_VALUES];
     uint peak = 0; // bits of the largest magnitude; those of NaN are larger than any other
-    [[unroll]] for (uint i = 0; i < QUANTISE_PART; i++) {
+    [[unroll]] for (uint i = 0; i < QUANTISE_VALUES; i++) {
         x[i] = 0.0;
         if (k + i < p.k)
             x[i] = LOAD(from_words, from + (k + i) * p.from_col, FROM_TYPE);
@@ -44,22 +44,22 @@ void main()
             x[i] = relu_of(x[i]);
         peak = max(peak, floatBitsToUint(x[i]) & 0x7fffffffu);
     }
-    precise float exact = uintBitsToFloat(peak) * CACHE_Q8_UNIT;
+    precise float exact = uintBitsToFloat(peak) * CACHE_Q8_STEP;
     uint bits = floatBitsToUint(exact) + 0xfffu & ~0xfffu;
     bool finite = peak < 0x7f800000u, none = !finite || bits < QUANTISE_LEAST;
     float scale = uintBitsToFloat(none ? 0x3f800000u : bits), inverse = 1.0 / scale;
     int sum = 0;
-    to += part / 8 * (ACTIVATION_BYTES / 4);
-    part %= 8;
-    [[unroll]] for (uint w = 0; w < QUANTISE_PART / 4; w++) {
+    to += sixteen / 8 * (ACTIVATION_BYTES / 4);
+    sixteen %= 8;
+    [[unroll]] for (uint w = 0; w < QUANTISE_VALUES / 4; w++) {
         uint word = 0;
         [[unroll]] for (uint i = 0; i < 4; i++) {
             int q = none ? 0 : int(nearest(x[4 * w + i], scale, inverse));
             sum += q;
             word |= (uint(q) & 0xffu) << 8 * i;
         }
-        to_words[to + part * (QUANTISE_PART / 4) + w] = word;
+        to_words[to + sixteen * (QUANTISE_VALUES / 4) + w] = word;
     }
-    to_words[to + ACTIVATION_SCALE + part] = !finite ? 0x7fc00000u : none ? 0u : bits;
-    to_words[to + ACTIVATION_SUM + part] = uint(sum);
+    to_words[to + ACTIVATION_SCALE + sixteen] = !finite ? 0x7fc00000u : none ? 0u : bits;
+    to_words[to + ACTIVATION_SUM + sixteen] = uint(sum);
 }

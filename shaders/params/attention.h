@@ -115,8 +115,8 @@ struct attention_params {
     U32 kv_packed; /* 1: k and v are packed too, by kv_start; 0: not ragged, or keys of a cache */
     U32 page_size; /* paged: keys of a page, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* page table [sequence][table_row]; pages of the pool */
-    /* y of the grid: (key head * split_count + split) * n_chunk + chunk */
-    U32 n_chunk;                      /* workgroups that share the value features of a row */
+    /* y of the grid: (key head * split_count + split) * n_feature_tile + feature tile */
+    U32 n_feature_tile;               /* workgroups that share the value features of a row */
     U32 n_split, split_keys;          /* splits of the keys, and keys of a split, whole steps */
     U32 split_first, split_count;     /* splits of this pass */
     U32 map_head, map_batch, map_row; /* strides in words of attention_map; map_row 0: no map */
@@ -192,7 +192,7 @@ struct attention_params {
 #define ATTENTION_COOP_KEYS 8  /* keys of a step, a multiple of N * COLUMNS and K */
 #define ATTENTION_COOP_AHEAD 9 /* AHEAD_ bits: what waits in registers */
 #define ATTENTION_COOP_O_TYPE 10
-#define ATTENTION_COOP_K_VEC 11 /* rows begin and end at whole chunks; 2: and HEAD is head_dim */
+#define ATTENTION_COOP_K_VEC 11 /* rows begin and end at whole vectors; 2: and HEAD is head_dim */
 #define ATTENTION_COOP_V_VEC 12 /* 2: and all VALUE features of every workgroup are there */
 #define ATTENTION_COOP_GENERAL 13
 #define ATTENTION_COOP_PAGED 14
@@ -225,21 +225,22 @@ struct attention_params {
 #define COOP2_SPECS 16
 #define COOP2_ROWS_MOST 32u /* of a subgroup: it has a bit for each */
 
-/* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A chunk is
- * 16 bytes of a key or value, of a quantised value 8 features. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,
- * row_sum of each lane, not 0 where a key was seen, row_max; v_fours: vec4 of a chunk of values. */
+/* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A vector
+ * is 16 bytes of a key or value, of a quantised value 8 features. State of a row: DECODE_PITCH
+ * floats, 4 * v_fours a lane of context, row_sum of each lane, not 0 where a key was seen, row_max;
+ * v_fours: vec4 of a vector of values. */
 #define DECODE_THREADS 64
 #define DECODE_KEYS (2 * DECODE_THREADS)
 #define DECODE_SUBGROUPS 16 /* most that a workgroup has: subgroups of 4 */
 #define DECODE_PITCH(v_fours) (DECODE_THREADS * (4u * (v_fours) + 1u) + 2u)
 #define DECODE_ROWS 0
-#define DECODE_K_CHUNKS 1 /* of a key */
-#define DECODE_V_CHUNKS 2 /* of a value; at most DECODE_THREADS */
+#define DECODE_K_VECTORS 1 /* of a key */
+#define DECODE_V_VECTORS 2 /* of a value; at most DECODE_THREADS */
 #define DECODE_Q_TYPE 3
 #define DECODE_K_TYPE 4
 #define DECODE_V_TYPE 5
 #define DECODE_O_TYPE 6
-#define DECODE_K_VEC 7 /* rows begin and end at whole chunks */
+#define DECODE_K_VEC 7 /* rows begin and end at whole vectors */
 #define DECODE_V_VEC 8
 #define DECODE_GENERAL 9
 #define DECODE_PAGED 10

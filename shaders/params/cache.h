@@ -36,13 +36,13 @@ struct cache_params {
  * [n_head] and float32 1 / scale [n_head]; the first scale is counted in words, for attention that of
  * the pass's first head, and scale_offset is 1 / scale of the pass's first head. */
 #define CACHE_BLOCK 32
-#define CACHE_Q8_UNIT 0.00787401574803149606 /* 1 / 127 */
+#define CACHE_Q8_STEP 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1
 #define CACHE_SPECS 2
 
 /* ---- cache_append: new keys and values to their places, keys and queries rotated first ----------
- * Appends as many rows as the lengths grew by. Grid: for each run of rows its pairs of features along
+ * Appends as many rows as the lengths grew by. Grid: for `each` rows their pairs of features along
  * x; n_key heads of keys, then n_value of values, then those of queries along y; batch elements along
  * z. Buffers: 0 queries, 1 keys, 2 values, 3 rotated queries, 4 cached keys, 5 cached values, 6 state
  * and page table, 7 these parameters, then frequencies as of rope. */
@@ -52,7 +52,7 @@ struct append_rows { /* rows of a cache and rotated ones are contiguous */
 };
 struct append_params {
     STRUCT(append_rows) rows[3]; /* APPEND_KEY, APPEND_VALUE, APPEND_QUERY */
-    U32 n_row, run;              /* rows of an invocation */
+    U32 n_row, each;             /* rows of an invocation */
     U32 n_key, n_value;
     U32 head_dim, value_dim;
     U32 dim, interleaved; /* leading features that rotate */

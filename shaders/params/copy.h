@@ -11,7 +11,8 @@ struct loop_probe_params {
 #define LOOP_PROBE_FACTOR 1664525u
 
 /* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
- * Grid: COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two axes along z.
+ * Grid: COPY_LANES elements of axis 3 along x, COPY_EACH of axis 2 along y, the outer two axes
+ * along z.
  * Buffers: 0 source, 1 destination. */
 struct copy_params {
     U32 shape0, shape1, shape2, shape3;
@@ -22,7 +23,7 @@ struct copy_params {
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
 #define COPY_SPECS 2
-#define COPY_RUN 16 /* elements of axis 2 an invocation copies; a tile is whole runs */
+#define COPY_EACH 16 /* elements of axis 2 an invocation copies; a tile is a multiple */
 #define COPY_LANES 32
 
 /* ---- hadamard: rows times a Hadamard matrix, block by block -------------------------------------

@@ -43,7 +43,7 @@ struct matmul_params {
 #define MATMUL_TILE_N 8
 #define MATMUL_SIDE_X 9
 #define MATMUL_SIDE_Y 10     /* equal to MATMUL_SIDE_X */
-#define MATMUL_TILE_A_VEC 11 /* rows of A are whole, aligned chunks of 16 bytes along k */
+#define MATMUL_TILE_A_VEC 11 /* rows of A are whole, aligned vectors of 16 bytes along k */
 #define MATMUL_TILE_B_VEC 12 /* columns of B are */
 #define MATMUL_TILE_EDGE 13  /* k is not a multiple of TILE_DEPTH */
 #define MATMUL_TILE_HELD 14  /* C is float32 and has the sums of whole groups until the end */
@@ -52,17 +52,17 @@ struct matmul_params {
 #define MATMUL_FEW_THREADS 7
 #define MATMUL_FEW_ROWS 8 /* of a tile, at most FEW_TILE_ROWS */
 #define MATMUL_FEW_COLUMNS 9
-#define MATMUL_FEW_A_VEC 10       /* rows are whole, aligned chunks of 16 bytes along k */
+#define MATMUL_FEW_A_VEC 10       /* rows are whole, aligned vectors of 16 bytes along k */
 #define MATMUL_FEW_B_VEC 11       /* columns are */
 #define MATMUL_FEW_EDGE 12        /* k is not a multiple of the blocks of a workgroup */
-#define MATMUL_FEW_CHUNKS 13      /* of 16 bytes of B that an invocation reads at a time */
+#define MATMUL_FEW_VECTORS 13     /* of 16 bytes of B that an invocation reads at a time */
 #define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
 #define MATMUL_FEW_SPECS 15
 /* matmul_dot: A is quantised activations, its offset and strides count bytes; as matmul_few otherwise. */
 #define MATMUL_DOT_THREADS 7
 #define MATMUL_DOT_ROWS 8 /* of a tile, at most DOT_ROWS */
 #define MATMUL_DOT_COLUMNS 9
-#define MATMUL_DOT_B_VEC 10 /* rows of B are runs, of words; 2: of aligned chunks of 16 bytes */
+#define MATMUL_DOT_B_VEC 10 /* rows of B are bundles, of words; 2: of aligned vectors of 16 bytes */
 #define MATMUL_DOT_EDGE 11  /* k is not a multiple of the blocks of a workgroup */
 #define MATMUL_DOT_OWN_COLUMNS 12
 #define MATMUL_DOT_SPECS 13
@@ -88,7 +88,7 @@ struct matmul_params {
 #define MATMUL_COOP_MATS_M 11
 #define MATMUL_COOP_MATS_N 12
 #define MATMUL_COOP_A_VEC 13 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
-/* b_col 1, columns 16-byte aligned, k a multiple of 8. Quantised B: runs are read through shared
+/* b_col 1, columns 16-byte aligned, k a multiple of 8. Quantised B: bundles are read through shared
  * memory, as words; 2: columns are 16-byte aligned, as are DEPTH values. */
 #define MATMUL_COOP_B_VEC 14
 #define MATMUL_COOP_SUBS_M 15
@@ -122,9 +122,9 @@ struct matmul_params {
 #define SUMS_SCALE 16u /* multiply each column by its scale */
 #define SUMS_ADD 32u   /* add to what C holds, after the bias */
 #define TILE_DEPTH 16
-#define FEW_TILE_ROWS 16                 /* sums of an invocation */
-#define FEW_WHOLE_ROWS 4                 /* most rows for which a lane holds a whole block of B */
-#define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
+#define FEW_TILE_ROWS 16                   /* sums of an invocation */
+#define FEW_WHOLE_ROWS 4                   /* most rows for which a lane holds a whole block of B */
+#define FEW_PITCH(vectors) ((vectors) | 1) /* odd, so that lines start in different banks */
 /* Words of the table that matmul_few has of a type: of each nibble a value, or with `half` of each byte
  * two float16, or where values are no float16 two words; of float8 each byte's. */
 #define FEW_TABLE_WORDS(type, half)  \
@@ -139,10 +139,10 @@ struct matmul_params {
 #define COOP_DEPTH 32    /* least k of its tiles */
 
 /* ---- quantise: rows of A to ACTIVATION_ blocks --------------------------------------------------
- * An invocation takes 16 neighbours along k: parts of 16 along x, rows along y, matrices along z.
+ * An invocation takes 16 neighbours along k: sixteens along x, rows along y, matrices along z.
  * Buffers: 0 A, 1 blocks. Strides of blocks are in words. */
 struct quantise_params {
-    U32 n_head, k, n_part; /* n_part: those of whole blocks */
+    U32 n_head, k, n_sixteen; /* n_sixteen: of whole blocks */
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row;
 };
@@ -150,7 +150,7 @@ struct quantise_params {
 #define QUANTISE_RELU 1 /* max(x, 0) first */
 #define QUANTISE_SPECS 2
 #define QUANTISE_LANES 64
-#define QUANTISE_PART 16
+#define QUANTISE_VALUES 16
 /* Scales below 2^-120 count as 0: half a scale, which decides a rounding, must not be subnormal. */
 #define QUANTISE_LEAST 0x03800000u
 

@@ -43,7 +43,7 @@ struct norm_params {
 #define NORM_BLOCK 64u /* pairs that a lane adds in one chain; then these sums */
 
 /* ---- map: y = f(x), f(x) + b or f(x) * b ---------------------------------------------------------
- * A unit is two neighbours of axis 3. Buffers: 0 x, 1 b, 2 y. */
+ * An item is two neighbours of axis 3. Buffers: 0 x, 1 b, 2 y. */
 struct map_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) x, b, y;
@@ -67,7 +67,7 @@ struct map_params {
 /* ---- gather: y[i][j][l] = scale * table[ids[i][j][l]] --------------------------------------------
  * The n_table rows of the table may need several passes: one sees rows first .. first + n_row - 1
  * and leaves the others. Ids beyond the table give 0, in the pass whose `first` is 0. With block
- * types, table_offset and table_row count bytes. A unit is four columns. Buffers: 0 ids, 1 table,
+ * types, table_offset and table_row count bytes. An item is four columns. Buffers: 0 ids, 1 table,
  * 2 y, 3 the grid of the table's type. */
 struct gather_params {
     U32 size0, size1, size2, size3; /* of y */
@@ -82,7 +82,7 @@ struct gather_params {
 #define GATHER_SPECS 3
 
 /* ---- rotary: rotates the first `dim` of head_dim features, and copies the others ----------------
- * A unit is a pair of features, or one that is copied. An angle is position * frequency, or its
+ * An item is a pair of features, or one that is copied. An angle is position * frequency, or its
  * cosine and sine are in tables: row `position` of them, or without positions their row of the same
  * batch and index. Positions beyond the table give NaN. Buffers: 0 x, 1 positions, 2 cos, 3 sin,
  * 4 frequencies u32 [dim / 2][2], low and high word of the turns of a position in units of 2^-64,
@@ -108,7 +108,7 @@ struct rotary_params {
 
 /* ---- scatter: y[.. position[i] + j ..] = x[i .. j ..] --------------------------------------------
  * Row j of axis `axis`, of `extent` elements in y. What lies outside is dropped, or with `circular` wraps. A
- * unit is an element of x. Buffers: 0 x, 1 positions, 2 y. */
+ * item is an element of x. Buffers: 0 x, 1 positions, 2 y. */
 struct scatter_params {
     U32 size0, size1, size2, size3; /* of x */
     STRUCT(strided_params) x, y;
@@ -153,7 +153,7 @@ struct sample_params {
 #define SAMPLE_PASSES 72 /* over a row, at most */
 
 /* ---- pool: y[batch][col] = mean over the rows of x[batch][row][col] that count -------------------
- * A unit is an element of y. Buffers: 0 x, 1 mask, 2 lengths, 3 y. */
+ * An item is an element of y. Buffers: 0 x, 1 mask, 2 lengths, 3 y. */
 struct pool_params {
     U32 batch, n, width;
     U32 x_offset, x_batch, x_row, x_col;
@@ -170,9 +170,10 @@ struct pool_params {
 
 /* ---- merge_slices: y = sum of x[i] e^(l[i]) / sum of e^(l[i]) ------------------------------------
  * Takes one or two slices, whose l has stride 0 along axis 3, and the state that a pass before left:
- * float32 rows of size3 sums of x[i] e^(l[i] - most) SLICES_UNIT, then most, the largest l so far, and
- * the sum of the weights. A unit is four columns. The parameters are in a buffer. Buffers: 0 and 1 x,
- * 2 and 3 l, 4 state before, 5 y or the state for the next pass, 6 l of y, 7 parameters. */
+ * float32 rows of size3 sums of x[i] e^(l[i] - most) SLICES_WEIGHT, then most, the largest l so
+ * far, and the sum of the weights. An item is four columns. The parameters are in a buffer.
+ * Buffers: 0 and 1 x, 2 and 3 l, 4 state before, 5 y or the state for the next pass, 6 l of y, 7
+ * parameters. */
 struct slices_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) x0, x1, l0, l1, state, y, l;
@@ -186,7 +187,7 @@ struct slices_params {
 #define SLICES_SPECS 6
 #define SLICES_LOAD 1
 #define SLICES_STORE 2
-#define SLICES_UNIT 0.0009765625 /* 1 / VKA_MERGE_SLICES: no sum of so many slices overflows */
+#define SLICES_WEIGHT 0.0009765625 /* 1 / VKA_MERGE_SLICES: no sum of so many slices overflows */
 
 #ifndef VULKAN
 _Static_assert(sizeof(struct argmax_params) <= 128, "push constants");

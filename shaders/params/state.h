@@ -9,9 +9,10 @@
 
 /* ---- causal_conv: y[t][c] = f(bias[c] + sum over j of w[c][j] x[t - (width - 1 - j) dilation][c]) -
  * A row before the first of its sequence is one of the past, of `keep` = (width - 1) dilation rows, or
- * 0. A unit is two channels of CONV_RUN rows that lie `dilation` apart; a tile is CONV_RUN * dilation
- * rows of a sequence, which begins with a tile of its own. With CONV_KEEP a unit is a channel of a
- * sequence, whose last rows it writes to y, [batch][keep][channels], in place of the past.
+ * 0. An item is two channels of CONV_EACH rows that lie `dilation` apart; a tile is CONV_EACH *
+ * dilation rows of a sequence, which begins with a tile of its own. With CONV_KEEP an item is a
+ * channel of a sequence, whose last rows it writes to y, [batch][keep][channels], in place of the
+ * past.
  * Dense: this pass has rows first .. first + n - 1; x is bound from row first - lead on. CONV_LENGTHS:
  * starts are the lengths; rows from a length on give 0. CONV_RAGGED: starts are q_start, n_sequence + 1
  * of them, and n all rows; rows of no sequence are left.
@@ -39,7 +40,7 @@ struct conv_params {
 #define CONV_KEEP 10 /* writes the last rows */
 #define CONV_SPECS 11
 #define CONV_MOST 16
-#define CONV_RUN 8
+#define CONV_EACH 8
 
 /* Which rows a sequence has. */
 #define ROWS_DENSE 0   /* all n */
@@ -53,18 +54,19 @@ struct conv_params {
  * For each token, with f = e^decay (1 without), u = beta (v - S^T k f) of the delta rules and else v:
  * S = f S + k u^T, and y = scale S^T q. A workgroup takes LINEAR_LANES / LINEAR_SPLITS columns of four
  * values of a sequence's state; workgroup x is such columns, y a state, z a sequence. A lane holds, of one
- * column, LINEAR_CHUNKS chunks of four features, those of its split: chunk c of split s is
+ * column, LINEAR_FOURS fours of features, those of its split: four c of split s is
  * c LINEAR_SPLITS + s. Sums are over the features of a lane, then over the splits, in order.
  * Output head h belongs to state h / group, and with group 1 to query head h / q_ratio; a state to key
  * head state / k_ratio. The outputs of a group are computed one after the other, with the state made
  * again.
- * In front, with LINEAR_UNIT q and k are divided by their length, and with LINEAR_SIGMOID beta is the
- * sigmoid of what is there. With a log the decay is -e^log s, s = softplus(x + bias); with LINEAR_STEPS
- * s lies within step_min .. step_max and v is multiplied by it. skip * v, of v before, is added to y.
- * Tensors are [batch][head][row][feature]; this pass takes tokens first .. first + n - 1 of each
- * sequence, from whose first one dense tensors are bound. Rows as in causal_conv. in_place: `to` holds
- * the state already. Buffers: 0 q, 1 k, 2 v, 3 decay, 4 beta, 5 state before, 6 state after, 7 y,
- * 8 starts, 9 log [state], 10 bias [state][feature], 11 skip [state], 12 parameters. */
+ * In front, with LINEAR_NORMED q and k are divided by their length, and with LINEAR_SIGMOID beta is
+ * the sigmoid of what is there. With a log the decay is -e^log s, s = softplus(x + bias); with
+ * LINEAR_STEPS s lies within step_min .. step_max and v is multiplied by it. skip * v, of v before,
+ * is added to y. Tensors are [batch][head][row][feature]; this pass takes tokens first .. first + n
+ * - 1 of each sequence, from whose first one dense tensors are bound. Rows as in causal_conv.
+ * in_place: `to` holds the state already. Buffers: 0 q, 1 k, 2 v, 3 decay, 4 beta, 5 state before,
+ * 6 state after, 7 y, 8 starts, 9 log [state], 10 bias [state][feature], 11 skip [state], 12
+ * parameters. */
 struct linear_params {
     U32 n_row, n, head_dim, value_dim; /* n_row: rows of packed tensors */
     U32 first, state_first, group, q_ratio, k_ratio, in_place;
@@ -77,7 +79,7 @@ struct linear_params {
 };
 #define LINEAR_LANES 0
 #define LINEAR_SPLITS 1
-#define LINEAR_CHUNKS 2
+#define LINEAR_FOURS 2
 #define LINEAR_TOKENS 3 /* that are staged together */
 #define LINEAR_Q_TYPE 4
 #define LINEAR_K_TYPE 5
@@ -97,7 +99,7 @@ struct linear_params {
 #define LINEAR_WIDE 4    /* four values of a state are an aligned vec4 */
 #define LINEAR_WHOLE 16  /* no lane has features or values beyond those of the state */
 #define LINEAR_Y_PAIRS 8 /* two values of y are a whole word of 16-bit elements */
-#define LINEAR_UNIT 32
+#define LINEAR_NORMED 32
 #define LINEAR_SIGMOID 64
 #define LINEAR_STEPS 128
 
@@ -109,9 +111,9 @@ struct linear_params {
  * of sums loses a weak decay behind a strong one. linear_weights makes A, T, [j][i], and factors of each
  * token, LINEAR_WEIGHTS fours in all, of all chunks at once: workgroup x is a chunk, y a state, z a
  * sequence, of LINEAR_PAIRS lanes. linear_chunked goes from chunk to chunk with the state in shared memory:
- * a workgroup takes LINEAR_LANES / 32 columns of four values. LINEAR_CHUNKS are the fours of a row of
- * features, group is 1, the decay NONE or that of a HEAD. Parameters, constants and buffers are those of
- * linear_recurrent, with 13 the weights. */
+ * a workgroup takes LINEAR_LANES / 32 columns of four values. LINEAR_FOURS are the fours of a row
+ * of features, group is 1, the decay NONE or that of a HEAD. Parameters, constants and buffers are
+ * those of linear_recurrent, with 13 the weights. */
 #define LINEAR_CHUNK 64
 #define LINEAR_PAIRS 128
 #define LINEAR_WEIGHTS (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 2 * LINEAR_CHUNK)

@@ -10,12 +10,12 @@ struct strided_params {
     U32 offset, stride0, stride1, stride2, stride3;
 };
 
-/* Most kernels on such tensors number what they have to do, here in units: one or a few results of one
- * invocation. A workgroup takes UNIT_LANES * UNIT_RUN of them, strided over its invocations; group g is
- * workgroup g % UNIT_GRID, g / UNIT_GRID. */
-#define UNIT_LANES 64
-#define UNIT_RUN 4
-#define UNIT_GRID 32768u
+/* Most kernels on such tensors number what they have to do, here in items: one or a few results of
+ * one invocation. A workgroup takes ITEM_LANES * ITEMS_EACH of them, strided over its invocations;
+ * group g is workgroup g % ITEM_GRID, g / ITEM_GRID. */
+#define ITEM_LANES 64
+#define ITEMS_EACH 4
+#define ITEM_GRID 32768u
 
 #include "params/end.h"
 #endif

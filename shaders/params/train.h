@@ -12,7 +12,7 @@
  * row-major order; split z of the grid is elements first + z * AXES_SPLIT and those after it, below
  * `first + n`, and its sum goes to y + z * y.stride3 (one split does not read stride3). AXES_RESULT_LANES
  * invocations add one result and merge as a tree. A workgroup has AXES_LANES / AXES_RESULT_LANES results;
- * group g is workgroup g % UNIT_GRID, g / UNIT_GRID. Buffers: 0 a, 1 b, 2 statistics float32
+ * group g is workgroup g % ITEM_GRID, g / ITEM_GRID. Buffers: 0 a, 1 b, 2 statistics float32
  * [element][NORM_STATS] of norm_backward, 3 y. */
 struct sum_axes_params {
     U32 size0, size1, size2, size3;
@@ -38,7 +38,7 @@ struct sum_axes_params {
 #define TERM_NORMALISED 3 /* a * (b - mean) * scale, these two by the reduced element */
 
 /* ---- map_backward: y = dy * f'(x) [* b], dy * f(x) or scale * (dy - x), + y ----------------------
- * A unit is two neighbours of axis 3. Buffers: 0 dy, 1 x, 2 b, 3 y. */
+ * An item is two neighbours of axis 3. Buffers: 0 dy, 1 x, 2 b, 3 y. */
 struct map_backward_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) dy, x, b, y;
@@ -85,7 +85,7 @@ struct cross_entropy_params {
  * SCALARS_ADAM: adds 1 to the step, which is the first word of y; z[0 ..] = the rate, the rate by the
  * first correction, the root of the second one. SCALARS_RATE: z[0] = the rate. With
  * SCALARS_FACTOR the rate is multiplied by x[0]. Corrections are 1 - e^(-step * decay), with each
- * decay = -log(beta) in two parts. Buffers: 0 x, 1 y, 2 z. */
+ * decay = -log(beta) as two numbers. Buffers: 0 x, 1 y, 2 z. */
 struct scalars_params {
     U32 x_offset, y_offset, z_offset;
     F32 rate;
@@ -102,7 +102,8 @@ struct scalars_params {
 #define SCALARS_CLIP_EPSILON 1e-6 /* added to the norm */
 
 /* ---- optimiser: a step for the elements of a parameter ------------------------------------------
- * A unit is an element. m and v are float32: moments, or of SGD with a momentum m alone. Buffers: 0 parameter, 1 gradient, 2 m, 3 v, 4 what SCALARS_ADAM or SCALARS_RATE left. */
+ * An item is an element. m and v are float32: moments, or of SGD with a momentum m alone. Buffers:
+ * 0 parameter, 1 gradient, 2 m, 3 v, 4 what SCALARS_ADAM or SCALARS_RATE left. */
 struct optimiser_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) w, g, m, v;
@@ -121,9 +122,9 @@ struct optimiser_params {
 
 /* ---- norm_backward: dx = scale * (g - [mean of g] - n * mean of g n), + dx ------------------------
  * with g = dy * weight, n the normalised x, and the mean of g in layer norm alone. Rows as in norm.
- * Writes the statistics of each row, float32 [row][NORM_STATS]: n is (x * unit - mean) * scale, and
- * they are mean (of RMS norm 0), scale and unit, see lib/row_unit.glsl. Buffers: 0 x, 1 weight, 2 dy,
- * 3 dx, 4 statistics. */
+ * Writes the statistics of each row, float32 [row][NORM_STATS]: n is (x * power - mean) * scale,
+ * and they are mean (of RMS norm 0), scale and power, see lib/row_power.glsl. Buffers: 0 x, 1
+ * weight, 2 dy, 3 dx, 4 statistics. */
 struct norm_backward_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) x, dy, dx;
@@ -145,7 +146,7 @@ struct norm_backward_params {
 
 /* ---- gather_backward: y[row] = scale * sum of dy[i] over the ids i that are `row`, + y -----------
  * Ids are counted in row-major order, first .. first + n - 1. A workgroup takes a row and ROWS_COLUMNS
- * columns, along z; row r is workgroup r % UNIT_GRID, r / UNIT_GRID. Buffers: 0 ids, 1 dy, 2 y. */
+ * columns, along z; row r is workgroup r % ITEM_GRID, r / ITEM_GRID. Buffers: 0 ids, 1 dy, 2 y. */
 struct gather_backward_params {
     U32 size0, size1, size2, width; /* of dy */
     STRUCT(strided_params) ids, dy;
@@ -194,7 +195,7 @@ struct softmax_backward_params {
 #define SLOPES_PITCH(n_kv) (((n_kv) + 3) / 4 * 4)
 #define SLOPES_ROW_LOG_SUM 0
 #define SLOPES_ROW_SUM 1    /* Z without the sink, and Y */
-#define SLOPES_ROW_SINK 3   /* receives the row's part of the sink's gradient */
+#define SLOPES_ROW_SINK 3   /* receives what the row adds to the sink's gradient */
 #define SLOPES_ROW_SPLITS 4 /* Z and Y of each SLOPES_KEYS keys, if there are more */
 #define SLOPES_ROW_PITCH(n_kv) \
     (SLOPES_ROW_SPLITS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
@@ -205,7 +206,7 @@ struct softmax_backward_params {
  * query head, are one chain of sums, and spans are added in memory. BACKWARD_SUMS: owns queries, and
  * adds e and e m g to Z and Y of their rows, with the last span also the sink's weight to Z.
  * BACKWARD_QUERIES: A is dq. BACKWARD_KEYS: owns keys, and its spans are those of the queries of
- * each head of the group in turn; A is dk, B is dv. Tiles along x from own_first on; along y chunks
+ * each head of the group in turn; A is dk, B is dv. Tiles along x from own_first on; along y tiles
  * of features, A4 and B4 vec4 each, of query heads or (BACKWARD_KEYS) key heads; along z batch elements.
  * Buffers: 0 q, 1 k, 2 v, 3 dy, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi, 9 rows float32
  * [batch][n_head][n_q][BACKWARD_ROW], 10 A float32, 11 B float32, 12 these parameters. */
@@ -214,7 +215,7 @@ struct attention_backward_params {
     U32 n_q, group, head_dim, value_dim;
     U32 own_first, own_end; /* rows; own_end is that of all tiles */
     U32 span_first, span_end, n_span;
-    U32 n_chunk;
+    U32 n_feature_tile;
     U32 batch_first, head_first; /* head: the first query head */
     U32 q_offset, q_batch, q_head, q_row;
     U32 k_offset, k_batch, k_head, k_row;
@@ -260,7 +261,7 @@ struct attention_backward_params {
 #define BACKWARD_COOP_DEPTH 10 /* features of both sides that are in shared memory at a time */
 #define BACKWARD_COOP_A 11     /* features of A, of B, that a workgroup adds */
 #define BACKWARD_COOP_B 12
-#define BACKWARD_COOP_VECS 13 /* which of q, k, v and dy have rows of whole, aligned chunks of 8 */
+#define BACKWARD_COOP_VECS 13 /* which of q, k, v and dy have rows of whole, aligned vectors of 8 */
 #define BACKWARD_COOP_GENERAL 14
 #define BACKWARD_COOP_BATCH 15
 #define BACKWARD_COOP_SPECS 16
@@ -272,7 +273,7 @@ struct attention_backward_params {
 #define BACKWARD_V_VEC 4u
 #define BACKWARD_DY_VEC 8u
 #define BACKWARD_SPAN 1024u
-#define BACKWARD_ROW 4 /* floats: log-sum-exp, Z, Y, the row's part of the sink's gradient */
+#define BACKWARD_ROW 4 /* floats: log-sum-exp, Z, Y, what the row adds to the sink's gradient */
 #define BACKWARD_ROW_LOG_SUM 0
 #define BACKWARD_ROW_SUM 1
 #define BACKWARD_ROW_SINK 3

@@ -1,6 +1,6 @@
 // Appends new keys and values to a cache, the keys rotated, and rotates the queries beside them: one
-// invocation per two features of a run of rows. A full sequence gets no rows; a page number past the pool
-// reads as the last page. See append_params.
+// invocation per two features of `each` rows. A full sequence gets no rows; a page number past the
+// pool reads as the last page. See append_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -76,20 +76,20 @@ void main()
     find_kind(head);
     uint n_feature = kind == APPEND_VALUE ? p.value_dim : p.head_dim;
     uint dim = kind == APPEND_VALUE ? 0 : p.dim, n_pair = dim / 2;
-    uint n_other = (n_feature - dim + 1) / 2; // units that do not rotate
-    uint unit = gl_GlobalInvocationID.x % (n_pair + n_other);
-    uint row = gl_GlobalInvocationID.x / (n_pair + n_other) * p.run;
-    uint end = min(row + p.run, p.n_row);
+    uint n_other = (n_feature - dim + 1) / 2; // items that do not rotate
+    uint item = gl_GlobalInvocationID.x % (n_pair + n_other);
+    uint row = gl_GlobalInvocationID.x / (n_pair + n_other) * p.each;
+    uint end = min(row + p.each, p.n_row);
 
-    bool rotates = unit < n_pair;
-    uint other = dim + unit - n_pair; // wraps where the unit rotates
-    uvec2 at = rotates ? pair_features(unit, dim, p.interleaved != 0)
+    bool rotates = item < n_pair;
+    uint other = dim + item - n_pair; // wraps where the item rotates
+    uvec2 at = rotates ? pair_features(item, dim, p.interleaved != 0)
                        : uvec2(other, other + n_other);
     bool both = at.y < n_feature;
     uvec2 frequency = uvec2(0);
     float factor = 0.0;
     if (rotates) {
-        frequency = uvec2(frequencies[2 * unit], frequencies[2 * unit + 1]);
+        frequency = uvec2(frequencies[2 * item], frequencies[2 * item + 1]);
         factor = uintBitsToFloat(frequencies[2 * n_pair]);
     }
 

@@ -28,9 +28,9 @@ const float MOST = TO_TYPE == TYPE_Q8_0 ? 127.0 : 8.0; // of |x| / scale
 // The nearest multiple of d to x, as a number of them. guess: near it.
 float nearest(float x, float d, float guess)
 {
-    precise float a = abs(x), unit = abs(d), q = min(floor(abs(guess) + 0.5), MOST);
-    q += a >= (q + 0.5) * unit ? 1.0 : 0.0;
-    q -= a < (q - 0.5) * unit ? 1.0 : 0.0;
+    precise float a = abs(x), size = abs(d), q = min(floor(abs(guess) + 0.5), MOST);
+    q += a >= (q + 0.5) * size ? 1.0 : 0.0;
+    q -= a < (q - 0.5) * size ? 1.0 : 0.0;
     return min(q, MOST) * ((x < 0.0) == (d < 0.0) ? 1.0 : -1.0);
 }
 
@@ -81,7 +81,7 @@ void main()
         if (is_nan(x))
             break;
     }
-    precise float scale = TO_TYPE == TYPE_Q8_0 ? abs(peak) * CACHE_Q8_UNIT : peak * -0.125;
+    precise float scale = TO_TYPE == TYPE_Q8_0 ? abs(peak) * CACHE_Q8_STEP : peak * -0.125;
     uint half_scale = f16_from_float(scale);
     bool none = (half_scale & 0x7fffu) == 0 || (half_scale & 0x7c00u) == 0x7c00u; // 0, Inf, NaN
     float d = float_from_f16(half_scale), inverse = none ? 0.0 : 1.0 / d;

@@ -1,5 +1,5 @@
-// Copies a strided 4-D tensor to another, converting the element type. An invocation copies a run
-// of COPY_RUN elements along axis 2, so that it divides once a run. See copy_params.
+// Copies a strided 4-D tensor to another, converting the element type. An invocation copies
+// COPY_EACH elements along axis 2, so that it divides once for all of them. See copy_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -15,14 +15,14 @@ layout(push_constant) uniform Push { copy_params p; };
 void main()
 {
     uvec4 at = uvec4(gl_WorkGroupID.z / p.shape1, gl_WorkGroupID.z % p.shape1,
-                     gl_WorkGroupID.y * COPY_RUN, gl_GlobalInvocationID.x);
+                     gl_WorkGroupID.y * COPY_EACH, gl_GlobalInvocationID.x);
     if (at.w >= p.shape3)
         return;
     uint from = p.from_offset + at.x * p.from0 + at.y * p.from1 + at.z * p.from2 + at.w * p.from3;
     uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z / p.tile * p.to_tile +
               at.z % p.tile * p.to2 + at.w * p.to3;
-    uint count = min(COPY_RUN, p.shape2 - at.z);
-    for (uint i = 0; i < count; i++) { // a run lies within one tile
+    uint count = min(COPY_EACH, p.shape2 - at.z);
+    for (uint i = 0; i < count; i++) { // all lie within one tile
         float x = LOAD(from_words, from, FROM_TYPE);
         STORE(to_words, to, TO_TYPE, x);
         from += p.from2;

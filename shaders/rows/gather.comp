@@ -10,7 +10,7 @@
 layout(constant_id = GATHER_TABLE_TYPE) const uint TABLE_TYPE = 0;
 layout(constant_id = GATHER_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = GATHER_PAIRS) const bool PAIRS = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer Ids { int ids[]; };
 layout(binding = 1) readonly buffer Table { uint table_words[]; };
 layout(binding = 2) buffer Y { uint y_words[]; };
@@ -26,8 +26,8 @@ QUANT_READER(load_block, table_words)
 vec4 load_mxfp4(uint line, uint column)
 {
     uint scale = floatBitsToUint(load_block_scale(line, column, TYPE_MXFP4).x);
-    float share = scale >= 0x00800000u ? 1.0 : scale == 0x00400000u ? 0.5 : 0.25;
-    precise vec4 values = load_block_integers(line, column, TYPE_MXFP4) * share;
+    float fraction = scale >= 0x00800000u ? 1.0 : scale == 0x00400000u ? 0.5 : 0.25;
+    precise vec4 values = load_block_integers(line, column, TYPE_MXFP4) * fraction;
     values *= uintBitsToFloat(max(scale, 0x00800000u));
     return values;
 }
@@ -64,13 +64,13 @@ void store4(uvec4 at, vec4 x)
 void main()
 {
     uint width = p.size3 / 4 + (p.size3 % 4 != 0 ? 1 : 0);
-    init_grid(UNIT_LANES);
+    init_grid(ITEM_LANES);
     uint n = width * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 at = unit_coordinates(unit, width, p.size2, p.size1);
+        uvec4 at = item_coordinates(item, width, p.size2, p.size1);
         at.w *= 4;
         uint id = uint(ids[place(p.ids, uvec4(at.xyz, 0))]); // negative ones are beyond any table
         bool here = id >= p.first && id - p.first < p.n_row;

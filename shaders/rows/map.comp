@@ -15,7 +15,7 @@ layout(constant_id = ELEMENT_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = ELEMENT_FUNCTION) const uint FUNCTION = 0;
 layout(constant_id = ELEMENT_MULTIPLY) const bool MULTIPLY = false;
 layout(constant_id = ELEMENT_PAIRS) const bool PAIRS = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 // y may lie in place of x or b: neither is readonly.
 ALIASED layout(binding = 0) buffer X { uint x_words[]; };
 ALIASED layout(binding = 1) buffer B { uint b_words[]; };
@@ -42,11 +42,11 @@ void main()
 {
     uint width = p.size3 / 2 + p.size3 % 2;
     uint n = width * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 first = unit_coordinates(unit, width, p.size2, p.size1);
+        uvec4 first = item_coordinates(item, width, p.size2, p.size1);
         first.w *= 2;
         uvec4 second = first + uvec4(0, 0, 0, 1);
         bool two = second.w < p.size3;

@@ -14,7 +14,7 @@ layout(constant_id = SLICES_X1_TYPE) const uint X1_TYPE = 0;
 layout(constant_id = SLICES_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = SLICES_STATE) const uint STATE = 0;
 layout(constant_id = SLICES_LOG_SUM) const uint LOG_SUM = 0;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X0 { uint x0_words[]; };
 layout(binding = 1) readonly buffer X1 { uint x1_words[]; };
 layout(binding = 2) readonly buffer LogSums0 { float log_sums0[]; };
@@ -25,7 +25,7 @@ layout(binding = 6) buffer LogSums { float log_sums[]; };
 layout(binding = 7) readonly buffer Params { slices_params p; };
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
-const float UNIT = STATE != 0 ? SLICES_UNIT : 1.0;
+const float MOST_WEIGHT = STATE != 0 ? SLICES_WEIGHT : 1.0;
 
 // By bits: compilers may turn comparisons around, which NaN does not survive.
 bool same(float a, float b) { return floatBitsToUint(a) == floatBitsToUint(b); }
@@ -36,7 +36,7 @@ float weight_of(float l, float most)
 {
     if (is_nan(l))
         return l;
-    return none(l) ? 0.0 : same(l, most) ? UNIT : exp_accurate(l - most) * UNIT;
+    return none(l) ? 0.0 : same(l, most) ? MOST_WEIGHT : exp_accurate(l - most) * MOST_WEIGHT;
 }
 
 float column(uint i, uvec4 at)
@@ -48,12 +48,12 @@ float column(uint i, uvec4 at)
 
 void main()
 {
-    uint width = p.size3, units = (width + 3) / 4, n = units * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    uint width = p.size3, items = (width + 3) / 4, n = items * p.size2 * p.size1 * p.size0;
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 at = unit_coordinates(unit, units, p.size2, p.size1), row = uvec4(at.xyz, 0);
+        uvec4 at = item_coordinates(item, items, p.size2, p.size1), row = uvec4(at.xyz, 0);
         uint first = 4 * at.w, before = place(p.state, row);
         float l0 = log_sums0[place(p.l0, row)], l1 = MINUS_INFINITY, old = MINUS_INFINITY;
         if (COUNT > 1)
@@ -92,7 +92,7 @@ void main()
             y_words[place(p.y, row) + width] = floatBitsToUint(most);
             y_words[place(p.y, row) + width + 1] = floatBitsToUint(sum);
         } else if (LOG_SUM != 0) {
-            float l = empty ? MINUS_INFINITY : most + log_accurate(sum / UNIT);
+            float l = empty ? MINUS_INFINITY : most + log_accurate(sum / MOST_WEIGHT);
             log_sums[place(p.l, row)] = one_nan(l);
         }
     }

@@ -7,7 +7,7 @@
 #include "params/model.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
-#include "lib/row_unit.glsl"
+#include "lib/row_power.glsl"
 #include "lib/math.glsl"
 #include "lib/activation.glsl"
 
@@ -37,8 +37,8 @@ layout(push_constant) uniform Push { norm_params p; };
 
 uvec4 row_at;    // of element 0
 uint n, n_pair;  // elements and pairs of the row
-float unit = 1.0; // what is normalised is a value times unit, see lib/row_unit.glsl
-float mean;       // times unit
+float power = 1.0; // what is normalised is a value times power, see lib/row_power.glsl
+float mean;       // times power
 
 shared float partial[LANES];
 float reduce_add(float x)
@@ -147,13 +147,13 @@ float mean_term(uint pair, float sum)
 
 float scaled_term(uint pair, float sum)
 {
-    precise vec2 v = next_pair(pair) * unit;
+    precise vec2 v = next_pair(pair) * power;
     return sum + (v.x + v.y);
 }
 
 float variance_term(uint pair, float sum)
 {
-    vec2 v = fma(next_pair(pair), vec2(unit), vec2(-mean));
+    vec2 v = fma(next_pair(pair), vec2(power), vec2(-mean));
     if (2 * pair + 1 >= n)
         v.y = 0.0;
     return add_squares(v, sum);
@@ -180,7 +180,7 @@ ROW_SUM(sum_variance, variance_term)
 
 float finish(uint e, float v, float scale)
 {
-    float y = fma(v, unit, -mean) * scale, weight = 1.0;
+    float y = fma(v, power, -mean) * scale, weight = 1.0;
     uint of_whole = GROUPS ? row_at.z * n + e : e;
     if (WEIGHT_TYPE != TYPE_NONE)
         weight = LOAD(weight_words, p.weight_offset + of_whole * p.weight_step, WEIGHT_TYPE);
@@ -217,12 +217,12 @@ void main()
         squares = sum_squares() / float(n);
     }
     if (squares_leave_range(squares, p.epsilon)) {
-        unit = row_unit(squares);
+        power = row_power(squares);
         if (CENTER)
             mean = sum_scaled() / float(n);
         squares = sum_variance() / float(n);
     }
-    float scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
+    float scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
     for (uint pair = gl_LocalInvocationIndex; pair < n_pair; pair += LANES) {
         vec2 v = next_pair(pair);
         v.x = finish(2 * pair, v.x, scale);

@@ -4,7 +4,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
 #include "params/model.h"
-#include "params/turns.h"
+#include "params/each.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 
@@ -12,7 +12,7 @@ layout(constant_id = POOL_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = POOL_MASK_TYPE) const uint MASK_TYPE = TYPE_NONE;
 layout(constant_id = POOL_LENGTHS) const bool LENGTHS = false;
 layout(constant_id = POOL_Y_TYPE) const uint Y_TYPE = 0;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
 layout(binding = 2) readonly buffer Lengths { int lengths[]; };
@@ -33,11 +33,11 @@ float row_weight(uint batch, uint row)
 void main()
 {
     uint n = p.width * p.batch;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uint batch = unit / p.width, column = unit % p.width;
+        uint batch = item / p.width, column = item % p.width;
         uint rows = p.n;
         if (LENGTHS)
             rows = uint(clamp(lengths[p.length_offset + batch * p.length_step], 0, int(p.n)));
@@ -46,13 +46,13 @@ void main()
         for (uint first = 0; first < rows; first += POOL_BLOCK) {
             vec2 chain = vec2(0.0);
             uint end = min(first + POOL_BLOCK, rows);
-            for (uint run = first; run < end; run += POOL_RUN)
-                [[unroll]] for (uint i = 0; i < POOL_RUN; i++) {
-                    uint row = min(run + i, end - 1);
+            for (uint next = first; next < end; next += POOL_EACH)
+                [[unroll]] for (uint i = 0; i < POOL_EACH; i++) {
+                    uint row = min(next + i, end - 1);
                     float w = row_weight(batch, row);
                     float x = LOAD(x_words, from + row * p.x_row, X_TYPE);
                     // What does not count may be NaN.
-                    chain += w == 0.0 || run + i >= end ? vec2(0.0) : vec2(w * x, w);
+                    chain += w == 0.0 || next + i >= end ? vec2(0.0) : vec2(w * x, w);
                 }
             total += chain;
         }

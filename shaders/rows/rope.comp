@@ -5,7 +5,7 @@
 #include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
-#include "lib/row_unit.glsl"
+#include "lib/row_power.glsl"
 
 layout(constant_id = ROPE_FROM_TYPE) const uint FROM_TYPE = 0;
 layout(constant_id = ROPE_TO_TYPE) const uint TO_TYPE = 0;
@@ -22,13 +22,13 @@ layout(push_constant) uniform Push { rope_params p; };
 #include "lib/rotation.glsl"
 
 uint from_base, to_base;
-float inverse_rms, unit; // of the row times unit, see lib/row_unit.glsl
+float inverse_rms, power; // of the row times power, see lib/row_power.glsl
 
 float load_normed(uint d)
 {
     float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE);
     if ((p.flags & ROPE_NORM) != 0u)
-        x = x * unit * inverse_rms * norm_weights[p.norm_offset + d];
+        x = x * power * inverse_rms * norm_weights[p.norm_offset + d];
     return x;
 }
 
@@ -42,7 +42,7 @@ float mean_square()
 {
     float sum = 0.0;
     for (uint d = 0; d < p.head_dim; d++) {
-        float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE) * unit;
+        float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE) * power;
         sum = fma(x, x, sum);
     }
     return sum / float(p.head_dim);
@@ -50,13 +50,13 @@ float mean_square()
 
 void set_norm()
 {
-    unit = 1.0;
+    power = 1.0;
     float squares = mean_square();
     if (squares_leave_range(squares, p.epsilon)) {
-        unit = row_unit(squares);
+        power = row_power(squares);
         squares = mean_square();
     }
-    inverse_rms = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
+    inverse_rms = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
 }
 
 void main()

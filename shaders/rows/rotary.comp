@@ -14,7 +14,7 @@ layout(constant_id = ROTARY_COS_TYPE) const uint COS_TYPE = TYPE_NONE;
 layout(constant_id = ROTARY_SIN_TYPE) const uint SIN_TYPE = TYPE_NONE;
 layout(constant_id = ROTARY_POSITIONS) const bool POSITIONS = false;
 layout(constant_id = ROTARY_INTERLEAVED) const bool INTERLEAVED = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 ALIASED layout(binding = 0) buffer X { uint x_words[]; }; // y may lie in its place
 layout(binding = 1) readonly buffer Positions { int positions[]; };
 layout(binding = 2) readonly buffer Cos { uint cos_words[]; };
@@ -37,7 +37,7 @@ vec2 cos_sin(uvec4 at, uint pair)
     if (POSITIONS)
         position = positions[p.position_offset + at.x * p.position_batch + at.z * p.position_row];
     if (COS_TYPE == TYPE_NONE)
-        return cos_sin_turns(turns(position, frequencies[pair]));
+        return cos_sin_of(angle_of(position, frequencies[pair]));
     uint batch = POSITIONS ? 0 : at.x, row = POSITIONS ? uint(position) : at.z;
     if (POSITIONS && row >= p.n_table)
         return vec2(uintBitsToFloat(0x7fc00000u));
@@ -50,11 +50,11 @@ void main()
 {
     uint half_dim = p.dim / 2, width = half_dim + (p.head_dim - p.dim);
     uint n = width * p.n * p.n_head * p.batch;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 at = unit_coordinates(unit, width, p.n, p.n_head), other = at;
+        uvec4 at = item_coordinates(item, width, p.n, p.n_head), other = at;
         uint pair = at.w;
         if (pair >= half_dim) {
             at.w = p.dim + (pair - half_dim);

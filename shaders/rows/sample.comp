@@ -6,7 +6,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "params/params.h"
 #include "params/model.h"
-#include "params/turns.h"
+#include "params/each.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
@@ -64,8 +64,8 @@ float weight(float x, uint bound)
 float count(uint bound)
 {
     float n = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
-        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_EACH * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_EACH; j++) {
             uint at = i + j * SAMPLE_LANES;
             bool counts = order_key(load(min(at, p.n - 1))) >= bound;
             n += counts && at < p.n ? 1.0 : 0.0;
@@ -76,8 +76,8 @@ float count(uint bound)
 float mass(uint bound)
 {
     float sum = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
-        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_EACH * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_EACH; j++) {
             uint at = i + j * SAMPLE_LANES;
             float w = weight(load(min(at, p.n - 1)), bound);
             sum += at < p.n ? w : 0.0;
@@ -120,8 +120,8 @@ uint draw(uint bound, float u)
     uint lane = gl_LocalInvocationIndex, per_lane = p.n / SAMPLE_LANES + 1;
     uint begin = min(lane * per_lane, p.n), end = min(begin + per_lane, p.n);
     float sum = 0.0;
-    for (uint i = begin; i < end; i += SAMPLE_RUN)
-        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++)
+    for (uint i = begin; i < end; i += SAMPLE_EACH)
+        [[unroll]] for (uint j = 0; j < SAMPLE_EACH; j++)
             sum += i + j < end ? kept_weight(min(i + j, p.n - 1), bound) : 0.0;
     barrier();
     partial[lane] = sum;
@@ -146,8 +146,8 @@ uint draw(uint bound, float u)
         return 0xffffffffu;
     uint found = 0xffffffffu;
     sum = 0.0;
-    for (uint i = begin; i < end && found == 0xffffffffu; i += SAMPLE_RUN)
-        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+    for (uint i = begin; i < end && found == 0xffffffffu; i += SAMPLE_EACH)
+        [[unroll]] for (uint j = 0; j < SAMPLE_EACH; j++) {
             sum += i + j < end ? kept_weight(min(i + j, p.n - 1), bound) : 0.0;
             found = found == 0xffffffffu && base + sum > target ? i + j : found;
         }
@@ -164,8 +164,8 @@ void main()
     }
     first = p.x_offset + row * p.x_row;
     float lane_max = uintBitsToFloat(0xff800000u);
-    for (uint i = lane; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
-        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++)
+    for (uint i = lane; i < p.n; i += SAMPLE_EACH * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_EACH; j++)
             lane_max = max(lane_max, load(min(i + j * SAMPLE_LANES, p.n - 1)));
     row_max = reduce(lane_max, false);
     if (order_key(row_max) <= KEY_MINUS_INFINITY) {

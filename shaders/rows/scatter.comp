@@ -10,7 +10,7 @@ layout(constant_id = SCATTER_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = SCATTER_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = SCATTER_POSITIONS) const bool POSITIONS = false;
 layout(constant_id = SCATTER_CIRCULAR) const bool CIRCULAR = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer Positions { int positions[]; };
 layout(binding = 2) buffer Y { uint y_words[]; };
@@ -30,11 +30,11 @@ uint target(int position, uint row)
 void main()
 {
     uint n = p.size3 * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 at = unit_coordinates(unit, p.size3, p.size2, p.size1);
+        uvec4 at = item_coordinates(item, p.size3, p.size2, p.size1);
         int position = POSITIONS ? positions[p.position_offset + at.x * p.position_step] : 0;
         float x = LOAD(x_words, place(p.x, at), X_TYPE);
         uint row = p.axis == 1 ? at.y : p.axis == 2 ? at.z : at.w;

@@ -130,7 +130,7 @@ float weigh(uint row, float row_max, uint lane)
     float sums[SUM_LEVELS];
     [[unroll]] for (uint i = 0; i < SUM_LEVELS; i++)
         sums[i] = 0.0;
-    uint turn = 0;
+    uint n_added = 0;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
         bool hidden = bits == HIDDEN_MARK;
@@ -138,10 +138,10 @@ float weigh(uint row, float row_max, uint lane)
         if (!hidden)
             slice_words[row + key] = floatBitsToUint(e);
         sums[0] += hidden ? 0.0 : e;
-        turn++;
-        if (turn % SUM_BLOCK == 0)
+        n_added++;
+        if (n_added % SUM_BLOCK == 0)
             [[unroll]] for (uint i = 1, terms = SUM_BLOCK; i < SUM_LEVELS; i++, terms *= SUM_BLOCK) {
-                bool ends = turn % terms == 0;
+                bool ends = n_added % terms == 0;
                 sums[i] += ends ? sums[i - 1] : 0.0;
                 sums[i - 1] = ends ? 0.0 : sums[i - 1];
             }

@@ -22,7 +22,7 @@ layout(constant_id = CONV_ROWS) const uint ROWS = ROWS_DENSE;
 layout(constant_id = CONV_X_PAIRS) const bool X_PAIRS = false;
 layout(constant_id = CONV_Y_PAIRS) const bool Y_PAIRS = false;
 layout(constant_id = CONV_KEEP) const bool KEEP = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer W { uint w_words[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
@@ -68,7 +68,7 @@ sequence sequence_at(uint i)
 // The last sequence whose first tile is not after this one, and the tile's number in it.
 uint sequence_of(uint tile, out uint in_sequence)
 {
-    uint rows = CONV_RUN * p.dilation;
+    uint rows = CONV_EACH * p.dilation;
     if (!PACKED) {
         uint tiles = (p.n - 1) / rows + 1;
         in_sequence = tile % tiles;
@@ -135,16 +135,16 @@ float load_bias(uint channel)
 
 void convolve(sequence s, uint first, uint channel, bool two)
 {
-    vec2 weights[WIDTH], x[CONV_RUN + WIDTH - 1];
+    vec2 weights[WIDTH], x[CONV_EACH + WIDTH - 1];
     const vec2 bias = vec2(load_bias(channel), two ? load_bias(channel + 1) : 0.0);
     [[unroll]] for (uint j = 0; j < WIDTH; j++)
         weights[j] = vec2(load_weight(channel, j), two ? load_weight(channel + 1, j) : 0.0);
     // A row that is not of the sequence reads as one that is: it counts for no row that is written.
-    [[unroll]] for (uint i = 0; i < CONV_RUN + WIDTH - 1; i++) {
+    [[unroll]] for (uint i = 0; i < CONV_EACH + WIDTH - 1; i++) {
         int row = int(first + i * p.dilation) - int(p.keep);
         x[i] = load_rows(s, min(row, int(s.n) - 1), channel, two);
     }
-    [[unroll]] for (uint i = 0; i < CONV_RUN; i++) {
+    [[unroll]] for (uint i = 0; i < CONV_EACH; i++) {
         vec2 y = bias;
         [[unroll]] for (uint j = 0; j < WIDTH; j++)
             y = vec2(fma(weights[j].x, x[i + j].x, y.x), fma(weights[j].y, x[i + j].y, y.y));
@@ -158,19 +158,19 @@ void convolve(sequence s, uint first, uint channel, bool two)
 // Rows from a length on, of this pass.
 void clear(sequence s, uint first, uint channel, bool two)
 {
-    for (uint i = 0; i < CONV_RUN; i++) {
+    for (uint i = 0; i < CONV_EACH; i++) {
         uint row = first + i * p.dilation;
         if (row >= s.n && row < s.had)
             store_rows(s, row, channel, two, vec2(0.0));
     }
 }
 
-void run_unit(uint unit)
+void convolve_item(uint item)
 {
     uint pairs = p.channels / 2 + p.channels % 2, in_sequence;
-    uint channel = unit % pairs * 2, residue = unit / pairs % p.dilation;
-    sequence s = sequence_at(sequence_of(unit / pairs / p.dilation, in_sequence));
-    uint first = p.first + in_sequence * CONV_RUN * p.dilation + residue;
+    uint channel = item % pairs * 2, residue = item / pairs % p.dilation;
+    sequence s = sequence_at(sequence_of(item / pairs / p.dilation, in_sequence));
+    uint first = p.first + in_sequence * CONV_EACH * p.dilation + residue;
     bool two = channel + 1 < p.channels;
     if (first < s.n)
         convolve(s, first, channel, two);
@@ -196,16 +196,16 @@ void keep(uint channel, sequence s)
 
 void main()
 {
-    uint rows = CONV_RUN * p.dilation, pairs = p.channels / 2 + p.channels % 2;
+    uint rows = CONV_EACH * p.dilation, pairs = p.channels / 2 + p.channels % 2;
     uint tiles = PACKED ? p.n / rows + p.batch : ((p.n - 1) / rows + 1) * p.batch;
     uint n = KEEP ? p.channels * p.batch : tiles * p.dilation * pairs;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
         if (KEEP)
-            keep(unit % p.channels, sequence_at(unit / p.channels));
+            keep(item % p.channels, sequence_at(item / p.channels));
         else
-            run_unit(unit);
+            convolve_item(item);
     }
 }

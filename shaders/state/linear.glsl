@@ -3,7 +3,7 @@
 
 layout(constant_id = LINEAR_LANES) const uint LANES = 64;
 layout(constant_id = LINEAR_SPLITS) const uint SPLITS = 8;
-layout(constant_id = LINEAR_CHUNKS) const uint CHUNKS = 4;
+layout(constant_id = LINEAR_FOURS) const uint FOURS = 4;
 layout(constant_id = LINEAR_TOKENS) const uint TOKENS = 8;
 layout(constant_id = LINEAR_Q_TYPE) const uint Q_TYPE = 0;
 layout(constant_id = LINEAR_K_TYPE) const uint K_TYPE = 0;
@@ -25,9 +25,9 @@ layout(binding = 3) readonly buffer Decay { uint decay_words[]; };
 layout(binding = 4) readonly buffer Beta { uint beta_words[]; };
 // The state may stay in its place: neither is readonly.
 ALIASED layout(binding = 5) buffer From { float from_values[]; };
-ALIASED layout(binding = 5) buffer From4 { vec4 from_chunks[]; };
+ALIASED layout(binding = 5) buffer From4 { vec4 from_fours[]; };
 ALIASED layout(binding = 6) buffer To { float to_values[]; };
-ALIASED layout(binding = 6) buffer To4 { vec4 to_chunks[]; };
+ALIASED layout(binding = 6) buffer To4 { vec4 to_fours[]; };
 layout(binding = 7) buffer Y { uint y_words[]; };
 layout(binding = 8) buffer Starts { uint starts[]; };
 layout(binding = 9) readonly buffer Log { uint log_words[]; };
@@ -46,7 +46,7 @@ uint features_from(uint first, uint end) { return end - min(first, end); }
 uint packed_batch() { return ROWS == ROWS_RAGGED || ROWS == ROWS_KEPT ? 0 : batch; }
 
 // Makes vec4 name(at, count): four features from `at` on, 0 from `count` on.
-#define CHUNK_OF(name, words, stride, TYPE)                                                        \
+#define FOUR_OF(name, words, stride, TYPE)                                                         \
     vec4 name(uint at, uint count)                                                                 \
     {                                                                                              \
         vec4 x = vec4(0.0);                                                                        \
@@ -55,10 +55,10 @@ uint packed_batch() { return ROWS == ROWS_RAGGED || ROWS == ROWS_KEPT ? 0 : batc
                 x[j] = LOAD(words, at + j * stride, TYPE);                                         \
         return x;                                                                                  \
     }
-CHUNK_OF(q_chunk, q_words, p.q.stride3, Q_TYPE)
-CHUNK_OF(k_chunk, k_words, p.k.stride3, K_TYPE)
-CHUNK_OF(v_chunk, v_words, p.v.stride3, V_TYPE)
-CHUNK_OF(decay_chunk, decay_words, p.decay.stride3, DECAY_TYPE)
+FOUR_OF(q_four, q_words, p.q.stride3, Q_TYPE)
+FOUR_OF(k_four, k_words, p.k.stride3, K_TYPE)
+FOUR_OF(v_four, v_words, p.v.stride3, V_TYPE)
+FOUR_OF(decay_four, decay_words, p.decay.stride3, DECAY_TYPE)
 
 // The step of an x of this head, see linear_params.
 float step_of(float x, uint feature)

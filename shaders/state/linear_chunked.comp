@@ -19,8 +19,8 @@ layout(binding = 13) readonly buffer Weights { vec4 weights[]; };
 
 const uint COLUMNS = LANES / 32;       // of a workgroup, four values each
 const uint ROOM = 2 * C * PITCH;       // fours that are staged
-const uint STEP = ROOM / CHUNKS;       // tokens whose keys are staged whole
-shared vec4 state[4 * CHUNKS * COLUMNS]; // [feature][column]
+const uint STEP = ROOM / FOURS;       // tokens whose keys are staged whole
+shared vec4 state[4 * FOURS * COLUMNS]; // [feature][column]
 shared vec4 rows[ROOM];                  // [k, q][token][four features], or [token][four features]
 shared vec4 u_stage[C * COLUMNS];        // [token][column]
 shared vec4 partial[C * COLUMNS];        // sums over half of the tokens
@@ -45,7 +45,7 @@ vec4 load_row(uint feature)
     if (!has(LINEAR_LOADS) || is_outside(feature))
         return x;
     if (has(LINEAR_WIDE))
-        return from_chunks[at >> 2];
+        return from_fours[at >> 2];
     [[unroll]] for (uint j = 0; j < 4; j++)
         if (first_value() + j < p.value_dim)
             x[j] = from_values[at + j * p.from.stride3];
@@ -61,7 +61,7 @@ void store_row(uint feature, vec4 x)
         if (is_broken(x[j]))
             note_broken(batch);
     if (has(LINEAR_WIDE)) {
-        to_chunks[at >> 2] = x;
+        to_fours[at >> 2] = x;
         return;
     }
     [[unroll]] for (uint j = 0; j < 4; j++)
@@ -71,17 +71,17 @@ void store_row(uint feature, vec4 x)
 
 // ---- A chunk of tokens --------------------------------------------------------------------------
 
-void stage_tile(uint row, uint n, uint first_chunk)
+void stage_tile(uint row, uint n, uint first_four)
 {
     uint k_first = place(p.k, uvec4(packed_batch(), head / p.k_ratio, row, 0));
     uint q_first = place(p.q, uvec4(packed_batch(), head / p.q_ratio, row, 0));
     [[dont_unroll]] for (uint i = lane; i < C * TILE; i += LANES) {
-        uint t = i / TILE, feature = 4 * (first_chunk + i % TILE);
+        uint t = i / TILE, feature = 4 * (first_four + i % TILE);
         uint count = t < n ? features_from(feature, p.head_dim) : 0, at = t * PITCH + i % TILE;
         if (DELTA)
-            rows[at] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3, count) *
+            rows[at] = k_four(k_first + t * p.k.stride2 + feature * p.k.stride3, count) *
                        gates[2 * t + 1].x;
-        rows[C * PITCH + at] = q_chunk(q_first + t * p.q.stride2 + feature * p.q.stride3, count) *
+        rows[C * PITCH + at] = q_four(q_first + t * p.q.stride2 + feature * p.q.stride3, count) *
                                gates[2 * t + 1].y;
     }
 }
@@ -91,11 +91,11 @@ void read_state(uint row, uint n, out vec4 sums[4])
 {
     [[unroll]] for (uint t = 0; t < 4; t++)
         sums[t] = vec4(0.0);
-    [[dont_unroll]] for (uint first = 0; first < CHUNKS; first += TILE) {
+    [[dont_unroll]] for (uint first = 0; first < FOURS; first += TILE) {
         barrier(); // the tile before has been read
         stage_tile(row, n, first);
         barrier();
-        [[dont_unroll]] for (uint c = first; c < min(first + TILE, CHUNKS); c++) {
+        [[dont_unroll]] for (uint c = first; c < min(first + TILE, FOURS); c++) {
             if (side == OF_K && !DELTA)
                 break;
             uint at = 4 * c * COLUMNS + column, from = (side * C + 4 * quad) * PITCH + c - first;
@@ -126,7 +126,7 @@ void add_tokens(uint base, uint first, uint end, inout vec4 sums[4])
 vec4 value_of(uint row, uint n, uint t)
 {
     uint count = t < n ? features_from(first_value(), p.value_dim) : 0;
-    return v_chunk(place(p.v, uvec4(packed_batch(), head, row + t, first_value())), count);
+    return v_four(place(p.v, uvec4(packed_batch(), head, row + t, first_value())), count);
 }
 
 void stage_values(uint row, uint n)
@@ -186,14 +186,14 @@ void update_state(uint row, uint n)
     [[dont_unroll]] for (uint first = 0; first < n; first += STEP) {
         uint count = min(n - first, STEP);
         barrier(); // what was staged before has been read
-        [[dont_unroll]] for (uint i = lane; i < count * CHUNKS; i += LANES) {
-            uint t = first + i / CHUNKS, feature = 4 * (i % CHUNKS);
-            rows[i] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3,
+        [[dont_unroll]] for (uint i = lane; i < count * FOURS; i += LANES) {
+            uint t = first + i / FOURS, feature = 4 * (i % FOURS);
+            rows[i] = k_four(k_first + t * p.k.stride2 + feature * p.k.stride3,
                               features_from(feature, p.head_dim)) *
                       (gates[2 * t].z * gates[2 * t + 1].x);
         }
         barrier();
-        [[dont_unroll]] for (uint c = lane / COLUMNS; c < CHUNKS; c += 32) {
+        [[dont_unroll]] for (uint c = lane / COLUMNS; c < FOURS; c += 32) {
             uint at = 4 * c * COLUMNS + column;
             vec4 s[4];
             [[unroll]] for (uint f = 0; f < 4; f++) {
@@ -202,7 +202,7 @@ void update_state(uint row, uint n)
                     s[f] = decayed(s[f], code);
             }
             [[dont_unroll]] for (uint t = 0; t < count; t++) {
-                vec4 k = rows[t * CHUNKS + c], u = u_stage[(first + t) * COLUMNS + column];
+                vec4 k = rows[t * FOURS + c], u = u_stage[(first + t) * COLUMNS + column];
                 [[unroll]] for (uint f = 0; f < 4; f++)
                     s[f] = fma(vec4(k[f]), u, s[f]);
             }
@@ -241,7 +241,7 @@ void main()
     if (!find_tokens(row, count, had))
         return;
     bool wanted = count > 0 || p.in_place == 0;
-    [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * CHUNKS && wanted; i += 32)
+    [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * FOURS && wanted; i += 32)
         state[i * COLUMNS + column] = load_row(i);
     [[dont_unroll]] for (uint first = 0; first < count; first += C)
         take_chunk(row + first, min(count - first, C), weights_at(row, first / C));
@@ -249,7 +249,7 @@ void main()
         [[dont_unroll]] for (uint behind = count + lane / COLUMNS; behind < had; behind += 32)
             store_y(row + behind, head, first_value(), vec4(0.0));
     barrier(); // lanes have other rows here than where they change them
-    [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * CHUNKS && wanted; i += 32)
+    [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * FOURS && wanted; i += 32)
         if (has(LINEAR_STORES))
             store_row(i, state[i * COLUMNS + column]);
 }

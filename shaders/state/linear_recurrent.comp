@@ -15,7 +15,7 @@
 #include "state/linear.glsl"
 
 const uint COLUMNS = LANES / SPLITS;   // of a workgroup, four values each
-const uint ROW = CHUNKS * SPLITS;      // chunks of a staged row
+const uint ROW = FOURS * SPLITS;      // fours of a staged row
 const uint MERGED = 8;                 // splits whose sums are added at a time
 shared vec4 k_stage[TOKENS * ROW], q_stage[TOKENS * ROW];
 shared vec4 decay_stage[TOKENS * ROW * (DECAY / DECAY_KEY) + 1]; // codes, see lib/decay.glsl
@@ -23,10 +23,10 @@ shared vec4 v_stage[TOKENS * COLUMNS];
 shared vec4 gate_stage[TOKENS]; // code of the decay of a head, beta, step
 shared vec4 partial_r[2 * LANES], partial_o[2 * LANES]; // of a token and the next
 shared float partial_d[2 * SPLITS];
-shared vec2 partial_unit[2 * SPLITS * (FLAGS / LINEAR_UNIT % 2) + 1];
+shared vec2 partial_squares[2 * SPLITS * (FLAGS / LINEAR_NORMED % 2) + 1];
 
 uint split, column, first_value; // of this lane; value of its column
-vec4 state[4 * CHUNKS];          // [chunk][feature of it]
+vec4 state[4 * FOURS];          // [four][feature of it]
 
 // ---- The state ---------------------------------------------------------------------------------
 
@@ -47,13 +47,13 @@ uint state_index(strided_params s)
 void load_state()
 {
     uint first = state_index(p.from);
-    [[unroll]] for (uint i = 0; i < 4 * CHUNKS; i++) {
+    [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
         state[i] = vec4(0.0);
         if (!has(LINEAR_LOADS) || is_outside(i))
             continue;
         uint at = first + feature_step(i) * p.from.stride2;
         if (has(LINEAR_WIDE)) {
-            state[i] = from_chunks[at >> 2];
+            state[i] = from_fours[at >> 2];
             continue;
         }
         [[unroll]] for (uint j = 0; j < 4; j++)
@@ -66,14 +66,14 @@ void store_state()
 {
     uint first = state_index(p.to);
     bool broken = false;
-    [[unroll]] for (uint i = 0; i < 4 * CHUNKS; i++) {
+    [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
         if (is_outside(i))
             continue;
         uint at = first + feature_step(i) * p.to.stride2;
         [[unroll]] for (uint j = 0; j < 4; j++)
             broken = broken || is_broken(state[i][j]);
         if (has(LINEAR_WIDE)) {
-            to_chunks[at >> 2] = state[i];
+            to_fours[at >> 2] = state[i];
             continue;
         }
         [[unroll]] for (uint j = 0; j < 4; j++)
@@ -98,21 +98,21 @@ vec4 decay_codes(vec4 g, uint feature, uint count)
 }
 
 // A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
-const uint UNIT = FLAGS / LINEAR_UNIT % 2;  // 1: q and k are divided by their length
+const uint NORMED = FLAGS / LINEAR_NORMED % 2;  // 1: q and k are divided by their length
 const uint LARGE_FLAGS = 2 * TOKENS + 1;    // [token][k, q], and one for all
-shared uint large[2 * LARGE_FLAGS * UNIT + 1]; // of the tokens that are staged and of the next ones
+shared uint large[2 * LARGE_FLAGS * NORMED + 1]; // of the tokens that are staged, and the next
 uint large_first; // flag of those that are staged
 
 void forget_large(uint first)
 {
-    for (uint i = gl_LocalInvocationIndex; UNIT != 0 && i < LARGE_FLAGS; i += LANES)
+    for (uint i = gl_LocalInvocationIndex; NORMED != 0 && i < LARGE_FLAGS; i += LANES)
         large[first + i] = 0;
 }
 
 void note_large(uint flag, vec4 x)
 {
     vec4 size = abs(x);
-    if (UNIT == 0 || max(max(size.x, size.y), max(size.z, size.w)) <= LARGE)
+    if (NORMED == 0 || max(max(size.x, size.y), max(size.z, size.w)) <= LARGE)
         return;
     atomicOr(large[large_first + flag], 1u);
     atomicOr(large[large_first + LARGE_FLAGS - 1], 1u);
@@ -123,7 +123,7 @@ float shrink_of(uint flag) { return large[large_first + flag] != 0u ? SHRINK : 1
 // Each lane shrinks what it staged.
 void shrink_large(uint n)
 {
-    if (UNIT == 0 || large[large_first + LARGE_FLAGS - 1] == 0u)
+    if (NORMED == 0 || large[large_first + LARGE_FLAGS - 1] == 0u)
         return;
     for (uint i = gl_LocalInvocationIndex; i < n * ROW; i += LANES) {
         k_stage[i] *= shrink_of(2 * (i / ROW));
@@ -140,13 +140,13 @@ void stage_keys(uint row, uint n, uint q_head)
     uint decay_first = place(p.decay, uvec4(packed_batch(), head, row, 0));
     for (uint i = gl_LocalInvocationIndex; i < n * ROW; i += LANES) {
         uint t = i / ROW, feature = 4 * (i % ROW), count = features_from(feature, p.head_dim);
-        q_stage[i] = q_chunk(q_first + t * p.q.stride2 + feature * p.q.stride3, count);
-        k_stage[i] = k_chunk(k_first + t * p.k.stride2 + feature * p.k.stride3, count);
+        q_stage[i] = q_four(q_first + t * p.q.stride2 + feature * p.q.stride3, count);
+        k_stage[i] = k_four(k_first + t * p.k.stride2 + feature * p.k.stride3, count);
         note_large(2 * t, k_stage[i]);
         note_large(2 * t + 1, q_stage[i]);
         if (DECAY == DECAY_KEY)
             decay_stage[i] = decay_codes(
-                decay_chunk(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count),
+                decay_four(decay_first + t * p.decay.stride2 + feature * p.decay.stride3, count),
                 feature, count);
     }
 }
@@ -156,7 +156,7 @@ void stage_values(uint row, uint n)
     uint v_first = place(p.v, uvec4(packed_batch(), head, row, 0));
     for (uint i = gl_LocalInvocationIndex; i < n * COLUMNS; i += LANES) {
         uint t = i / COLUMNS, value = 4 * (gl_WorkGroupID.x * COLUMNS + i % COLUMNS);
-        v_stage[i] = v_chunk(v_first + t * p.v.stride2 + value * p.v.stride3,
+        v_stage[i] = v_four(v_first + t * p.v.stride2 + value * p.v.stride3,
                              features_from(value, p.value_dim));
     }
     for (uint t = gl_LocalInvocationIndex; t < n; t += LANES) {
@@ -166,25 +166,25 @@ void stage_values(uint row, uint n)
     }
 }
 
-// What a token needs of the state: r = S^T (f k), o = S^T (f q), d = k . q, unit = (k . k, q . q), with f
-// of key features alone.
+// What a token needs of the state: r = S^T (f k), o = S^T (f q), d = k . q, squares = (k . k, q .
+// q), with f of key features alone.
 struct products {
     vec4 r, o;
     float d;
-    vec2 unit;
+    vec2 squares;
 };
 
 // Those over the features of the lane.
 products multiply(uint t)
 {
     products x = products(vec4(0.0), vec4(0.0), 0.0, vec2(0.0));
-    [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
+    [[unroll]] for (uint c = 0; c < FOURS; c++) {
         uint at = t * ROW + c * SPLITS + split;
         vec4 k = k_stage[at], q = q_stage[at];
         x.d = dot_added(k, q, x.d);
-        if (has(LINEAR_UNIT)) {
-            x.unit.x = dot_added(k, k, x.unit.x);
-            x.unit.y = dot_added(q, q, x.unit.y);
+        if (has(LINEAR_NORMED)) {
+            x.squares.x = dot_added(k, k, x.squares.x);
+            x.squares.y = dot_added(q, q, x.squares.y);
         }
         if (DECAY == DECAY_KEY) {
             vec4 f = decay_factors(decay_stage[at]);
@@ -208,8 +208,8 @@ void add_split(uint half_of, uint s, inout products x)
         x.r += partial_r[at];
     x.o += partial_o[at];
     x.d += partial_d[half_of * SPLITS + s];
-    if (has(LINEAR_UNIT))
-        x.unit += partial_unit[half_of * SPLITS + s];
+    if (has(LINEAR_NORMED))
+        x.squares += partial_squares[half_of * SPLITS + s];
 }
 
 // Adds the sums of all splits, a few at a time, as compilers load all of an unrolled loop first. The
@@ -224,8 +224,8 @@ void merge_splits(uint half_of, inout products x)
     partial_o[at] = x.o;
     if (column == 0) {
         partial_d[half_of * SPLITS + split] = x.d;
-        if (has(LINEAR_UNIT))
-            partial_unit[half_of * SPLITS + split] = x.unit;
+        if (has(LINEAR_NORMED))
+            partial_squares[half_of * SPLITS + split] = x.squares;
     }
     barrier();
     x = products(vec4(0.0), vec4(0.0), 0.0, vec2(0.0));
@@ -238,7 +238,7 @@ void merge_splits(uint half_of, inout products x)
 // S = f S + k u^T. weak: whether f is near 1, in which form the code is.
 void update_by(uint t, vec4 u, float code, bool weak)
 {
-    [[unroll]] for (uint c = 0; c < CHUNKS; c++) {
+    [[unroll]] for (uint c = 0; c < FOURS; c++) {
         uint at = t * ROW + c * SPLITS + split;
         vec4 k = k_stage[at], codes = vec4(0.0);
         if (DECAY == DECAY_KEY)
@@ -263,16 +263,16 @@ void update(uint t, vec4 u, float code)
 }
 
 // Divides what was made of k and q by their lengths; returns what u is multiplied by.
-float make_unit(uint t, inout products x)
+float norm_products(uint t, inout products x)
 {
-    if (!has(LINEAR_UNIT))
+    if (!has(LINEAR_NORMED))
         return 1.0;
     vec2 shrink = vec2(shrink_of(2 * t), shrink_of(2 * t + 1));
-    vec2 unit = 1.0 / sqrt(x.unit + p.norm_epsilon * shrink * shrink);
-    x.r *= unit.x;
-    x.o *= unit.y;
-    x.d *= unit.y; // and u by that of k
-    return unit.x;
+    vec2 inverse = 1.0 / sqrt(x.squares + p.norm_epsilon * shrink * shrink);
+    x.r *= inverse.x;
+    x.o *= inverse.y;
+    x.d *= inverse.y; // and u by that of k
+    return inverse.x;
 }
 
 void take_token(uint t, uint half_of, uint row, uint y_head)
@@ -285,11 +285,11 @@ void take_token(uint t, uint half_of, uint row, uint y_head)
         x.r *= f;
         x.o *= f;
     }
-    float of_k = make_unit(t, x);
+    float of_k = norm_products(t, x);
     vec4 u = stepped(v, gates.z);
     if (DELTA)
         u = gates.y * (u - x.r);
-    if (has(LINEAR_UNIT))
+    if (has(LINEAR_NORMED))
         u *= of_k;
     update(t, u, gates.x);
     if (split != 0)

@@ -22,13 +22,13 @@ const uint OWN = C / 8;
 shared vec4 rows[2 * C * PITCH];   // [k, side][token][four features]
 shared vec4 matrix[C * (QUADS + 1)]; // [j][four i], of decays, then of L, then of its inverse
 shared vec4 gate_stage[C];         // decay of a head, beta, step
-shared vec2 units[2 * C];          // [k, q][token]: 1 / length, and what the row is shrunk by
+shared vec2 lengths[2 * C];          // [k, q][token]: 1 / length, and what the row is shrunk by
 
 uint lane, quad, first_own;
 
 vec4 row_of(uint side, uint at, uint count)
 {
-    return side == OF_K ? k_chunk(at, count) : q_chunk(at, count);
+    return side == OF_K ? k_four(at, count) : q_four(at, count);
 }
 
 uint first_of(uint side, uint row)
@@ -39,18 +39,18 @@ uint first_of(uint side, uint row)
 
 // ---- In front -----------------------------------------------------------------------------------
 
-vec2 unit_of(uint side, uint row)
+vec2 length_of(uint side, uint row)
 {
-    if (!has(LINEAR_UNIT))
+    if (!has(LINEAR_NORMED))
         return vec2(1.0);
     uint first = first_of(side, row), step = side == OF_K ? p.k.stride3 : p.q.stride3;
     float shrink = 1.0, sum = 0.0;
-    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+    [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
         vec4 x = abs(row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)));
         if (max(max(x.x, x.y), max(x.z, x.w)) > LARGE)
             shrink = SHRINK;
     }
-    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+    [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
         vec4 x = row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)) * shrink;
         sum = dot_added(x, x, sum);
     }
@@ -63,7 +63,7 @@ void make_gates(uint row, uint n)
     if (lane < C)
         gate_stage[lane] = lane < n ? gates_of(row + lane) : vec4(0.0);
     [[dont_unroll]] for (uint i = lane; i < 2 * C; i += LANES)
-        units[i] = i % C < n ? unit_of(i / C, row + i % C) : vec2(1.0);
+        lengths[i] = i % C < n ? length_of(i / C, row + i % C) : vec2(1.0);
 }
 
 // matrix[j][i] = e^ the decays of tokens j + 1 .. i; each is summed for itself, so that no difference of
@@ -86,15 +86,16 @@ void make_factors()
 
 // ---- Products -----------------------------------------------------------------------------------
 
-void stage_rows(uint side, uint row, uint n, uint first_chunk)
+void stage_rows(uint side, uint row, uint n, uint first_four)
 {
     [[dont_unroll]] for (uint i = lane; i < 2 * C * TILE; i += LANES) {
         uint which = i / (C * TILE) == 0 ? OF_K : side, t = i / TILE % C;
-        uint feature = 4 * (first_chunk + i % TILE);
+        uint feature = 4 * (first_four + i % TILE);
         uint count = t < n ? features_from(feature, p.head_dim) : 0;
         uint step = which == OF_K ? p.k.stride3 : p.q.stride3;
         rows[(i / TILE) * PITCH + i % TILE] =
-            row_of(which, first_of(which, row + t) + feature * step, count) * units[which * C + t].y;
+            row_of(which, first_of(which, row + t) + feature * step, count) *
+            lengths[which * C + t].y;
     }
 }
 
@@ -103,7 +104,7 @@ void multiply(uint side, uint row, uint n, out vec4 d[OWN])
 {
     [[unroll]] for (uint j = 0; j < OWN; j++)
         d[j] = vec4(0.0);
-    [[dont_unroll]] for (uint first = 0; first < CHUNKS; first += TILE) {
+    [[dont_unroll]] for (uint first = 0; first < FOURS; first += TILE) {
         barrier(); // the tile before has been read
         stage_rows(side, row, n, first);
         barrier();
@@ -122,10 +123,10 @@ void multiply(uint side, uint row, uint n, out vec4 d[OWN])
     }
 }
 
-vec4 units_of(uint side)
+vec4 lengths_of(uint side)
 {
     uint at = side * C + 4 * quad;
-    return vec4(units[at].x, units[at + 1].x, units[at + 2].x, units[at + 3].x);
+    return vec4(lengths[at].x, lengths[at + 1].x, lengths[at + 2].x, lengths[at + 3].x);
 }
 
 // d, with decays and lengths; 0 above the diagonal, as factors are there, whatever d is.
@@ -133,7 +134,7 @@ vec4 weighed(vec4 d, uint j, vec4 of_side)
 {
     vec4 f = matrix[j * (QUADS + 1) + quad];
     uvec4 i = 4 * quad + uvec4(0, 1, 2, 3);
-    return mix(d * f * (of_side * units[j].x), vec4(0.0), lessThan(i, uvec4(j)));
+    return mix(d * f * (of_side * lengths[j].x), vec4(0.0), lessThan(i, uvec4(j)));
 }
 
 void write_queries(uint row, uint n, uint base)
@@ -142,7 +143,7 @@ void write_queries(uint row, uint n, uint base)
     multiply(OF_Q, row, n, d);
     [[unroll]] for (uint j = 0; j < OWN; j++)
         weights[base + WEIGHTS_A + (first_own + j) * QUADS + quad] =
-            weighed(d[j], first_own + j, units_of(OF_Q));
+            weighed(d[j], first_own + j, lengths_of(OF_Q));
 }
 
 // L_ij, for j < i.
@@ -155,7 +156,7 @@ void make_keys(uint row, uint n)
     uvec4 i = 4 * quad + uvec4(0, 1, 2, 3);
     [[unroll]] for (uint own = 0; own < OWN; own++) {
         uint j = first_own + own;
-        vec4 l = weighed(d[own], j, units_of(OF_K)) * beta;
+        vec4 l = weighed(d[own], j, lengths_of(OF_K)) * beta;
         matrix[j * (QUADS + 1) + quad] = mix(l, vec4(0.0), lessThanEqual(i, uvec4(j)));
     }
 }
@@ -210,9 +211,10 @@ void write_gates(uint base)
     float f = DECAY == DECAY_NONE ? 1.0 : decay_factor(decay_code(sum));
     float last = matrix[lane * (QUADS + 1) + QUADS - 1].w;
     weights[base + WEIGHTS_GATES + 2 * lane] =
-        vec4(f * units[lane].x, f * units[C + lane].x, last * units[lane].x, gate_stage[lane].z);
+        vec4(f * lengths[lane].x, f * lengths[C + lane].x, last * lengths[lane].x,
+             gate_stage[lane].z);
     weights[base + WEIGHTS_GATES + 2 * lane + 1] =
-        vec4(units[lane].y, units[C + lane].y, decay_code(whole), 0.0);
+        vec4(lengths[lane].y, lengths[C + lane].y, decay_code(whole), 0.0);
 }
 
 void main()

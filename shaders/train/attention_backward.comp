@@ -1,6 +1,6 @@
 // Gradients of attention without a buffer of scores, for GPUs. A workgroup owns a tile of rows, of
-// queries or of keys, and walks the other side; shared memory holds parts of the rows of both sides,
-// then the gradients of the scores of a step. See attention_backward_params.
+// queries or of keys, and walks the other side; shared memory holds some features of the rows of
+// both sides, then the gradients of the scores of a step. See attention_backward_params.
 //
 // Every score is one chain of fma over the features, or chains of FEATURES, and every gradient one over
 // the rows of a span of the other side, so that its bits depend on the problem alone.
@@ -293,9 +293,9 @@ void store_sums(uint span)
 
 void main()
 {
-    uint chunk = find_place();
-    a_first4 = chunk * A4;
-    b_first4 = chunk * B4;
+    uint tile = find_place();
+    a_first4 = tile * A4;
+    b_first4 = tile * B4;
     [[unroll]] for (uint i = 0; i < TR * T; i++)
         sums[i] = vec4(0.0);
     if (STAGE == BACKWARD_SUMS)

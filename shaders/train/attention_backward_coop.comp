@@ -1,8 +1,9 @@
 // attention_backward on the device's matrix spans: 16-bit q, k, v and dy of one type, float32 scores,
-// softmax and sums. COLUMNS subgroups take M own rows: each scores a share of the others of a step, and
-// adds a share of the features. Operands of both products go through shared memory; the results stay in
-// matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those of an own row
-// times the power of two that uses the range of the type. Sums are those of a step, then of a span.
+// softmax and sums. COLUMNS subgroups take M own rows: each scores some of the others of a step,
+// and adds some of the features. Operands of both products go through shared memory; the results
+// stay in matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those
+// of an own row times the power of two that uses the range of the type. Sums are those of a step,
+// then of a span.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -37,13 +38,13 @@ layout(constant_id = BACKWARD_COOP_BATCH) const uint BATCH = 2;
 
 layout(local_size_x_id = BACKWARD_COOP_THREADS) in;
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
-layout(binding = 0) readonly buffer Q8 { uvec4 q_chunks[]; };
+layout(binding = 0) readonly buffer Q8 { uvec4 q_vectors[]; };
 layout(binding = 1) readonly buffer Keys { uint k_words[]; };
-layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
+layout(binding = 1) readonly buffer Keys8 { uvec4 k_vectors[]; };
 layout(binding = 2) readonly buffer Values { uint v_words[]; };
-layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
+layout(binding = 2) readonly buffer Values8 { uvec4 v_vectors[]; };
 layout(binding = 3) readonly buffer Dy { uint dy_words[]; };
-layout(binding = 3) readonly buffer Dy8 { uvec4 dy_chunks[]; };
+layout(binding = 3) readonly buffer Dy8 { uvec4 dy_vectors[]; };
 layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
 layout(binding = 5) readonly buffer Length { uint length_words[]; };
 layout(binding = 6) readonly buffer QueryOffset { uint query_offset_words[]; };
@@ -64,9 +65,9 @@ const uint TA = STAGE == BACKWARD_SUMS ? 0 : A / N / COLUMNS;
 const uint TB = OWNS_KEYS ? B / N / COLUMNS : 0;
 const uint T = TA + TB;
 
-// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix start in
-// different banks. The stage holds rows of own, then of others [row][chunk of DEPTH]; or others turned,
-// [feature][chunk of others].
+// A vector is 8 elements, one uvec4. Rows are padded by one vector, so that the rows of a matrix
+// start in different banks. The stage holds rows of own, then of others [row][vector of DEPTH]; or
+// others turned, [feature][vector of others].
 const uint DEPTH8 = DEPTH / 8, PITCH = DEPTH8 + 1, TURNED_PITCH = OTHERS / 8 + 1;
 const uint OPERANDS = (OWN + OTHERS) * PITCH;
 const uint TURNED = (OWNS_KEYS && B > A ? B : A) * TURNED_PITCH;
@@ -109,7 +110,7 @@ uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
     {                                                                                              \
         if ((VECS & vec) != 0) {                                                                   \
             if ((d) < dim)                                                                         \
-                to = name##_chunks[(base) + (d) >> 3];                                             \
+                to = name##_vectors[(base) + (d) >> 3];                                            \
         } else {                                                                                   \
             [[dont_unroll]] for (uint i = 0; i < 8; i += 2) {                                      \
                 to.x = GATHER_PAIR(name##_words, (base) + (d), dim - min(d, dim), i);              \
@@ -118,7 +119,7 @@ uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
         }                                                                                          \
     }
 
-// Chunk at feature d of a query or of its output's gradient; 0 past the end of the row.
+// Vector at feature d of a query or of its output's gradient; 0 past the end of the row.
 uvec4 load_query(bool second, uint query, uint d)
 {
     uvec4 y = uvec4(0);
@@ -133,7 +134,7 @@ uvec4 load_query(bool second, uint query, uint d)
     return y;
 }
 
-// Chunk at feature d of a key or value.
+// Vector at feature d of a key or value.
 uvec4 load_key(bool second, uint key, uint d)
 {
     uvec4 y = uvec4(0);
@@ -157,8 +158,8 @@ uvec4 load_other(bool second, uint row, uint d)
     return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
 }
 
-// Stores features first .. first + DEPTH - 1 of n rows at chunk `to` of the stage. BATCH loads are in
-// flight before a store.
+// Stores features first .. first + DEPTH - 1 of n rows at vector `to` of the stage. BATCH loads are
+// in flight before a store.
 #define STAGE_ROWS(n, to, load, second, row, first)                                                \
     [[dont_unroll]] for (uint first_ = gl_LocalInvocationIndex; first_ < (n)*DEPTH8;               \
                          first_ += THREADS * BATCH) {                                              \
@@ -174,17 +175,17 @@ uvec4 load_other(bool second, uint row, uint d)
         }                                                                                          \
     }
 
-// Stores words w of two neighbouring rows, features 2 w and 2 w + 1 of a chunk.
+// Stores words w of two neighbouring rows, features 2 w and 2 w + 1 of a vector.
 #define STORE_TURNED(w)                                                                            \
     stage[at + 2 * w * TURNED_PITCH][pair % 4] = low_halves(x[w], y[w]);                           \
     stage[at + (2 * w + 1) * TURNED_PITCH][pair % 4] = high_halves(x[w], y[w]);
 
 // Replaces NaN and Inf of others by 0 and notes the step: finish_result adds them to those that see
 // them.
-uvec4 clean(uvec4 chunk, uint other)
+uvec4 clean(uvec4 vector, uint other)
 {
-    uvec4 y = uvec4(finite(chunk.x), finite(chunk.y), finite(chunk.z), finite(chunk.w));
-    if (y != chunk) {
+    uvec4 y = uvec4(finite(vector.x), finite(vector.y), finite(vector.z), finite(vector.w));
+    if (y != vector) {
         atomicMin(nonfinite[0], other);
         atomicMax(nonfinite[1], other + OTHERS);
     }
@@ -448,9 +449,9 @@ void store_sums(uint span)
 
 void main()
 {
-    uint chunk = find_place();
-    a_first = chunk * A;
-    b_first = chunk * B;
+    uint feature_tile = find_place();
+    a_first = feature_tile * A;
+    b_first = feature_tile * B;
     [[unroll]] for (uint i = 0; i < T; i++)
         sums[i] = ACCUMULATOR(0.0);
     if (STAGE == BACKWARD_SUMS)

@@ -58,15 +58,15 @@ void add_span(uint span)
         store_sums(span);
 }
 
-// Sets what of the grid's place does not depend on the features; returns the chunk of them.
+// Sets what of the grid's place does not depend on the features; returns the tile of them.
 uint find_place()
 {
-    uint y = gl_WorkGroupID.y / p.n_chunk;
+    uint y = gl_WorkGroupID.y / p.n_feature_tile;
     own_first = p.own_first + gl_WorkGroupID.x * OWN;
     key_head = OWNS_KEYS ? y : (p.head_first + y) / p.group - p.head_first / p.group;
     head = y;
     alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + p.head_first + y] : 0.0;
-    return gl_WorkGroupID.y % p.n_chunk;
+    return gl_WorkGroupID.y % p.n_feature_tile;
 }
 
 void add_spans()

@@ -99,7 +99,7 @@ void write_stats(uint at)
 void write_gradient(uint at)
 {
     float count = totals[p.totals_offset + 1], most = stats[at + 2], sum = stats[at + 3];
-    float scale = p.scale / count, share = p.smoothing / float(p.size3);
+    float scale = p.scale / count, smoothed = p.smoothing / float(p.size3);
     const uint STEP = Y_TYPE == TYPE_F32 ? 1 : 2; // elements that a lane stores
     uint n = p.size3;
     for (uint first = STEP * gl_LocalInvocationIndex; first < n; first += STEP * LANES) {
@@ -109,7 +109,7 @@ void write_gradient(uint at)
             uint i = min(first + j, n - 1);
             y[j] = int(i) == label ? p.smoothing - stats[at + 4] / sum
                                    : exp_accurate(load(i) - most) / sum;
-            y[j] = label == LOSS_IGNORED ? 0.0 : one_nan((y[j] - share) * scale);
+            y[j] = label == LOSS_IGNORED ? 0.0 : one_nan((y[j] - smoothed) * scale);
         }
         if (STEP == 2 && first + 1 < n)
             STORE_PAIR(y_words, index, p.y.stride3, Y_TYPE, y)

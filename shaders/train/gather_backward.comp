@@ -50,7 +50,7 @@ bool is_own(uint element, int row)
 
 void main()
 {
-    uint own = gl_WorkGroupID.y * UNIT_GRID + gl_WorkGroupID.x, lane = gl_LocalInvocationIndex;
+    uint own = gl_WorkGroupID.y * ITEM_GRID + gl_WorkGroupID.x, lane = gl_LocalInvocationIndex;
     uint column = gl_WorkGroupID.z * ROWS_COLUMNS + lane;
     if (own >= p.n_row)
         return;

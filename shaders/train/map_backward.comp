@@ -19,7 +19,7 @@ layout(constant_id = SLOPE_FUNCTION) const uint FUNCTION = 0;
 layout(constant_id = SLOPE_KIND) const uint KIND = 0;
 layout(constant_id = SLOPE_ADD) const bool ADD = false;
 layout(constant_id = SLOPE_PAIRS) const bool PAIRS = false;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 // y may lie in place of dy: it is not readonly.
 ALIASED layout(binding = 0) buffer DY { uint dy_words[]; };
 layout(binding = 1) readonly buffer X { uint x_words[]; };
@@ -54,11 +54,11 @@ void main()
 {
     uint width = p.size3 / 2 + p.size3 % 2;
     uint n = width * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 first = unit_coordinates(unit, width, p.size2, p.size1);
+        uvec4 first = item_coordinates(item, width, p.size2, p.size1);
         first.w *= 2;
         uvec4 second = first + uvec4(0, 0, 0, 1);
         bool two = second.w < p.size3;

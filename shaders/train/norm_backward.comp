@@ -8,7 +8,7 @@
 #include "params/train.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
-#include "lib/row_unit.glsl"
+#include "lib/row_power.glsl"
 
 layout(constant_id = BACK_LANES) const uint LANES = 32;
 layout(constant_id = BACK_X_TYPE) const uint X_TYPE = 0;
@@ -28,7 +28,7 @@ layout(push_constant) uniform Push { norm_backward_params p; };
 
 uvec4 row_at; // of element 0
 uint n;       // elements of the row
-float unit = 1.0;   // what was normalised is a value times unit, see lib/row_unit.glsl
+float power = 1.0;   // what was normalised is a value times power, see lib/row_power.glsl
 float mean, scale;  // of those
 
 shared float partial[LANES];
@@ -68,7 +68,7 @@ uvec4 at_element(uint e)
 
 float input_at(uint e) { return LOAD(x_words, place(p.x, at_element(e)), X_TYPE); }
 
-float centered(uint e) { return input_at(e) * unit - mean; }
+float centered(uint e) { return input_at(e) * power - mean; }
 
 // The gradient of the normalised element.
 float slope(uint e)
@@ -119,18 +119,18 @@ void main()
         mean = sum_values() / float(n);
     float squares = sum_squares() / float(n);
     if (squares_leave_range(squares, p.epsilon)) {
-        unit = row_unit(squares);
+        power = row_power(squares);
         mean = 0.0;
         if (CENTER)
             mean = sum_values() / float(n);
         squares = sum_squares() / float(n);
     }
-    scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
+    scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
     if (gl_LocalInvocationIndex == 0) {
         uint at = p.stats_offset + row_at.x * p.stats0 + row_at.y * p.stats1 + row_at.z * p.stats2;
         stats[at] = mean;
         stats[at + 1] = scale;
-        stats[at + 2] = unit;
+        stats[at + 2] = power;
     }
     if (DX_TYPE == TYPE_NONE)
         return;
@@ -142,7 +142,7 @@ void main()
         [[unroll]] for (uint i = 0; i < STEP; i++) {
             if (i == count)
                 break;
-            y[i] = scale * (slope(e + i) - slopes - centered(e + i) * scale * products) * unit;
+            y[i] = scale * (slope(e + i) - slopes - centered(e + i) * scale * products) * power;
             if (ADD)
                 y[i] += LOAD(dx_words, place(p.dx, at_element(e + i)), DX_TYPE);
             y[i] = one_nan(y[i]);

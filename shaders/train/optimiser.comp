@@ -11,7 +11,7 @@ layout(constant_id = OPTIMISER_W_TYPE) const uint W_TYPE = 0;
 layout(constant_id = OPTIMISER_G_TYPE) const uint G_TYPE = 0;
 layout(constant_id = OPTIMISER_KIND) const uint KIND = 0;
 layout(constant_id = OPTIMISER_MOMENTUM) const uint MOMENTUM = 0;
-layout(local_size_x = UNIT_LANES) in;
+layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) buffer W { uint w_words[]; };
 layout(binding = 1) readonly buffer G { uint g_words[]; };
 layout(binding = 2) buffer M { float m_words[]; };
@@ -46,11 +46,11 @@ float adam(float w, float g, uvec4 at)
 void main()
 {
     uint n = p.size3 * p.size2 * p.size1 * p.size0;
-    for (uint turn = 0; turn < UNIT_RUN; turn++) {
-        uint unit = unit_at(turn);
-        if (unit >= n)
+    for (uint nth = 0; nth < ITEMS_EACH; nth++) {
+        uint item = item_at(nth);
+        if (item >= n)
             return;
-        uvec4 at = unit_coordinates(unit, p.size3, p.size2, p.size1);
+        uvec4 at = item_coordinates(item, p.size3, p.size2, p.size1);
         uint index = place(p.w, at);
         float w = LOAD(w_words, index, W_TYPE), g = LOAD(g_words, place(p.g, at), G_TYPE);
         if (KIND == OPTIMISER_ADAMW)

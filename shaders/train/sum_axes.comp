@@ -69,7 +69,7 @@ void main()
     uint lane = gl_LocalInvocationIndex, results = AXES_LANES / RESULT_LANES;
     uint own = COLUMNS ? lane % results : lane / RESULT_LANES;
     uint own_term = COLUMNS ? lane / results : lane % RESULT_LANES;
-    uint result = (gl_WorkGroupID.y * UNIT_GRID + gl_WorkGroupID.x) * results + own;
+    uint result = (gl_WorkGroupID.y * ITEM_GRID + gl_WorkGroupID.x) * results + own;
     uvec3 outer = uvec3(INNER < 4 ? p.size0 : 1, INNER < 3 ? p.size1 : 1, INNER < 2 ? p.size2 : 1);
     bool there = result < outer.x * outer.y * outer.z;
     kept_at = uvec4(result / outer.z / outer.y, result / outer.z % outer.y, result % outer.z, 0);

@@ -272,7 +272,7 @@ static void decode_i4_g128(const uint8_t *b, float *x)
 #define LAYOUT_WEIGHT(NAME, name, values, bytes, scale, offset)
 #define LAYOUT_BLOCK(NAME, name, values, bytes, scale, offset) \
     [VKA_##NAME] = {values, bytes, decode_##name, {scale, offset}},
-#define LAYOUT_RUNS LAYOUT_BLOCK
+#define LAYOUT_BUNDLES LAYOUT_BLOCK
 static const struct block_layout layouts[] = {TYPES(LAYOUT, LAYOUT, )};
 
 const struct block_layout *block_layout(enum vka_dtype dtype)

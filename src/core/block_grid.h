@@ -19,7 +19,7 @@ void decode_iq3_s(const uint8_t *block, float *x);
 /* The bits of the float16 scale of a block of iq1_m, of which four words have four each. */
 uint16_t block_scale_iq1_m(const uint8_t *block);
 
-/* The grid of a type, of 4 * GRID_CHUNKS words; NULL: it has none. */
+/* The grid of a type, of 4 * GRID_VECTORS words; NULL: it has none. */
 const uint32_t *block_grid(enum vka_dtype dtype);
 
 #endif

@@ -8,7 +8,7 @@
 /* One element type, see types.def. */
 static const struct row {
     const char *name;
-    enum kind { INVALID, FLOAT, INTEGER, WEIGHT, BLOCK, RUNS, CACHED } kind;
+    enum kind { INVALID, FLOAT, INTEGER, WEIGHT, BLOCK, BUNDLES, CACHED } kind;
     uint32_t values, bytes, word;
     bool cpu;
 } rows[] = {
@@ -27,7 +27,7 @@ static const struct row {
     static_assert((kind) == FLOAT || (kind) == INTEGER || (kind) == CACHED ||                  \
                       BLOCK_VALUES(id) == (values),                                            \
                   #name ": BLOCK_VALUES");                                                     \
-    static_assert((kind) != RUNS || 2 * RUN_VALUES * (bytes) % (4 * (values)) == 0,            \
+    static_assert((kind) != BUNDLES || 2 * BUNDLE_VALUES * (bytes) % (4 * (values)) == 0,      \
                   #name ": whole words");
 TYPES(CHECK, CHECK, )
 #define ONE(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) +1
@@ -51,7 +51,7 @@ bool dtype_is_float(enum vka_dtype dtype)
 
 bool dtype_is_block(enum vka_dtype dtype)
 {
-    return kind_of(dtype) == BLOCK || kind_of(dtype) == RUNS;
+    return kind_of(dtype) == BLOCK || kind_of(dtype) == BUNDLES;
 }
 
 bool dtype_is_quantised(enum vka_dtype dtype)

@@ -68,8 +68,8 @@ bool shape_is_dense(const struct shape *shape)
     return true;
 }
 
-/* Walks both shapes from the right: each run of old axes that can be merged is divided into a run
- * of new axes. */
+/* Walks both shapes from the right: neighbouring old axes that can be merged
+ * are divided into new ones. */
 bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size,
                    struct shape *shape)
 {
@@ -86,16 +86,16 @@ bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size
                 dense.stride[j - 1] = 1;
             break;
         }
-        uint64_t stride = from->stride[i - 1], run = from->size[--i]; /* the old run */
-        while (i > 0 && (from->size[i - 1] == 1 || from->stride[i - 1] == stride * run)) {
-            run *= from->size[--i];
+        uint64_t stride = from->stride[i - 1], merged = from->size[--i]; /* of old axes */
+        while (i > 0 && (from->size[i - 1] == 1 || from->stride[i - 1] == stride * merged)) {
+            merged *= from->size[--i];
         }
         uint64_t done = 1;
-        while (j > 0 && done * size[j - 1] <= run) {
+        while (j > 0 && done * size[j - 1] <= merged) {
             dense.stride[j - 1] = stride * done;
             done *= size[--j];
         }
-        if (done != run)
+        if (done != merged)
             return false;
     }
     *shape = dense;

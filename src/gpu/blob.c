@@ -6,7 +6,7 @@ struct tail {
     char magic[8];
     uint64_t fingerprint;          /* of device, driver and kernels */
     struct kernel_set done, wrong; /* kernels that were self-tested, that failed */
-    uint64_t check;                /* hash of the driver's part and the fields above */
+    uint64_t check;                /* hash of the driver's bytes and the fields above */
 };
 
 _Static_assert(sizeof(struct tail) == BLOB_TAIL, "no padding");

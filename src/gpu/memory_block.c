@@ -150,7 +150,7 @@ static uint64_t driver_left(const struct vka_device *device, uint32_t type)
 }
 
 /* The type for device memory where the device's own heap is full: that of integrated GPUs may be a
- * small portion of the machine's memory, all of which they can read. The usual type where there is
+ * little of the machine's memory, all of which they can read. The usual type where there is
  * none. */
 static uint32_t type_beside(const struct vka_device *device, enum memory_kind kind,
                             uint32_t allowed)

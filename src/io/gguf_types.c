@@ -49,7 +49,7 @@ enum vka_dtype vka_gguf_layout_dtype(const struct vka_gguf_layout *layout)
 
 void vka_gguf_print_weight_types(char *text, size_t size)
 {
-    enum { FLOAT = 1, INTEGER = 0, WEIGHT = 0, BLOCK = 1, RUNS = 1, CACHED = 0 };
+    enum { FLOAT = 1, INTEGER = 0, WEIGHT = 0, BLOCK = 1, BUNDLES = 1, CACHED = 0 };
 #define IS_TAKEN(a, id, NAME, name, kind, ...) [id] = kind,
     static const bool is_taken[VKA_DTYPE_COUNT] = {TYPES(IS_TAKEN, IS_TAKEN, )};
     size_t used = 0;

@@ -46,8 +46,8 @@ static void bound_chains(const struct caps *caps, const struct attention_problem
         choice->n_split = (problem->n_kv - 1) / TUNE_CHAIN + 1;
     }
     const char *missing = choice->n_split > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
-    double turns = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
-    if (caps->max_loops && turns > caps->max_loops)
+    double rounds = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
+    if (caps->max_loops && rounds > caps->max_loops)
         missing = "needs more loop iterations than this driver runs";
     if (problem->head_dim > TUNE_CHAIN)
         missing = "sums at most 16,384 features of a head";

@@ -63,18 +63,18 @@ static void set_at_once(struct backward_tile *t)
         t->at_once /= 2;
 }
 
-/* Sets lanes and rows so that the sums of `chunks` chunks stay in registers; false where they do
+/* Sets lanes and rows so that the sums of one of n_feature_tile tiles stay in registers; false where they do
  * not. */
 static bool fit_registers(const struct vka_device_properties *has, uint32_t a4, uint32_t b4,
-                          uint32_t n_chunk, struct backward_tile *t)
+                          uint32_t n_feature_tile, struct backward_tile *t)
 {
     *t = (struct backward_tile){.lane_others = 4,
                                 .depth4 = most_depth(has, b4 > 0),
-                                .a4 = divide_up(a4, n_chunk),
-                                .b4 = divide_up(b4, n_chunk)};
-    const uint32_t a_chunks = a4 ? divide_up(a4, t->a4) : 1;
-    const uint32_t b_chunks = b4 ? divide_up(b4, t->b4) : 1;
-    t->n_chunk = a_chunks > b_chunks ? a_chunks : b_chunks;
+                                .a4 = divide_up(a4, n_feature_tile),
+                                .b4 = divide_up(b4, n_feature_tile)};
+    const uint32_t a_tiles = a4 ? divide_up(a4, t->a4) : 1;
+    const uint32_t b_tiles = b4 ? divide_up(b4, t->b4) : 1;
+    t->n_feature_tile = a_tiles > b_tiles ? a_tiles : b_tiles;
     const uint32_t most = most_sums(has), rows = most_rows(has, a4 > 0);
     for (t->lanes_x = 8; t->lanes_x <= MOST_LANES; t->lanes_x *= 2) {
         const uint32_t sums = lane_sums(t);
@@ -110,8 +110,9 @@ static bool fit(const struct vka_device_properties *has, uint32_t stage, uint32_
                 struct backward_tile *t)
 {
     const uint32_t wide = a4 > b4 ? a4 : b4;
-    for (uint32_t n_chunk = 1; n_chunk == 1 || n_chunk <= wide; n_chunk++)
-        if (fit_registers(has, a4, b4, n_chunk, t) && fit_device(has, stage, t))
+    for (uint32_t n_feature_tile = 1; n_feature_tile == 1 || n_feature_tile <= wide;
+         n_feature_tile++)
+        if (fit_registers(has, a4, b4, n_feature_tile, t) && fit_device(has, stage, t))
             return true;
     return false;
 }
@@ -139,7 +140,7 @@ static void choose_scalar(const struct caps *caps, const struct backward_problem
     *choice = c;
 }
 
-/* Whether the loops of a unit are within those of the driver. */
+/* Whether the loops of a span are within those of the driver. */
 static bool loops_fit(const struct caps *caps, const struct backward_choice *c)
 {
     for (uint32_t stage = 0; stage < BACKWARD_STAGES && caps->max_loops; stage++)

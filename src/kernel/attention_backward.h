@@ -11,7 +11,7 @@ void tune_attention_backward(const struct caps *caps, const struct backward_prob
 void tune_backward_key(const struct backward_choice *choice, uint32_t stage,
                        const struct backward_operands *operands, struct pipeline_key *key);
 
-/* Loop iterations of an invocation in a unit, an upper bound; see tune_attention_loops. */
+/* Loop iterations of an invocation in a span, an upper bound; see tune_attention_loops. */
 double tune_backward_loops(const struct backward_choice *choice, uint32_t stage);
 
 /* Bytes of shared memory of a workgroup. */

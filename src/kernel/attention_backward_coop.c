@@ -10,12 +10,12 @@
 #include "params/train.h"
 
 #define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
-#define CHUNK 8u          /* elements that a lane loads, and scores of a lane in a step */
+#define VECTOR 8u         /* elements that a lane loads, and scores of a lane in a step */
 #define OWN_MOST 64u
 #define DEPTH_MOST 64u /* features of both sides in shared memory */
 
 /* Registers of a lane for matrices below which results take a quarter of them, and operands come in the
- * shallowest parts: with more, DG2's compiler spills. */
+ * shallowest steps: with more, DG2's compiler spills. */
 #define REGISTERS_MANY 96u
 
 static uint32_t round_up(uint32_t n, uint32_t multiple)
@@ -34,8 +34,8 @@ uint64_t backward_coop_shared(const struct backward_choice *c, uint32_t stage)
     const struct backward_tile *t = &c->tiles[stage];
     const uint64_t own = backward_own(t), others = backward_others(t);
     const uint64_t operands = (own + others) * (t->depth4 / 2 + 1);
-    const uint64_t turned = 4ull * (t->a4 > t->b4 ? t->a4 : t->b4) * (others / CHUNK + 1);
-    const uint64_t scores = own * (others / 4 + 1), weights = 2 * own * (others / CHUNK + 1);
+    const uint64_t turned = 4ull * (t->a4 > t->b4 ? t->a4 : t->b4) * (others / VECTOR + 1);
+    const uint64_t scores = own * (others / 4 + 1), weights = 2 * own * (others / VECTOR + 1);
     const uint64_t results = (uint64_t)t->subgroups * c->size.m * c->size.n / 4;
     uint64_t tile = scores > weights ? scores : weights;
     tile = tile > results ? tile : results;
@@ -49,9 +49,9 @@ static bool set_lanes(const struct caps *caps, const struct backward_choice *c, 
                       uint32_t others, struct backward_tile *t)
 {
     const struct matrix_size *size = &c->size;
-    const uint32_t threads = own * others / CHUNK;
+    const uint32_t threads = own * others / VECTOR;
     *t = (struct backward_tile){
-        .lanes_x = others / CHUNK, .lanes_y = own, .lane_others = CHUNK, .rows = 1};
+        .lanes_x = others / VECTOR, .lanes_y = own, .lane_others = VECTOR, .rows = 1};
     t->subgroups = threads / caps->least_subgroup;
     if (threads % caps->least_subgroup || threads > caps->properties.max_workgroup ||
         own % size->m || others % size->k || t->subgroups * size->m % own)
@@ -62,17 +62,17 @@ static bool set_lanes(const struct caps *caps, const struct backward_choice *c, 
 
 /* Sets the features of a workgroup's results where their matrices stay in registers. */
 static bool set_results(const struct caps *caps, const struct backward_problem *problem,
-                        uint32_t stage, uint32_t n_chunk, const struct backward_choice *c,
+                        uint32_t stage, uint32_t n_feature_tile, const struct backward_choice *c,
                         struct backward_tile *t)
 {
     const uint32_t multiple = c->size.n * columns_of(c, t);
     uint32_t a = stage == BACKWARD_SUMS ? 0 : problem->head_dim;
     uint32_t b = stage == BACKWARD_KEYS ? problem->value_dim : 0;
-    a = round_up(divide_up(a, n_chunk), multiple);
-    b = round_up(divide_up(b, n_chunk), multiple);
+    a = round_up(divide_up(a, n_feature_tile), multiple);
+    b = round_up(divide_up(b, n_feature_tile), multiple);
     t->a4 = a / 4;
     t->b4 = b / 4;
-    t->n_chunk = n_chunk;
+    t->n_feature_tile = n_feature_tile;
     return (a + b) / multiple * (c->size.m * c->size.n / caps->least_subgroup) <=
            caps->matrix_registers / (caps->matrix_registers < REGISTERS_MANY ? 4 : 2);
 }
@@ -84,7 +84,7 @@ static bool set_depth(const struct caps *caps, uint32_t stage, uint32_t shared,
     struct backward_tile *t = &c->tiles[stage];
     const uint32_t wide = c->head4 > c->value4 ? c->head4 : c->value4;
     const uint32_t most = caps->matrix_registers < REGISTERS_MANY ? c->size.k : DEPTH_MOST;
-    for (uint32_t depth = most; depth >= c->size.k && depth >= CHUNK; depth /= 2) {
+    for (uint32_t depth = most; depth >= c->size.k && depth >= VECTOR; depth /= 2) {
         t->depth4 = depth / 4;
         if ((t->depth4 < 2 * wide || depth == c->size.k) &&
             backward_coop_shared(c, stage) <= shared)
@@ -96,7 +96,7 @@ static bool set_depth(const struct caps *caps, uint32_t stage, uint32_t shared,
 /* Sets the largest tile of `own` rows or fewer. A step of 32 others has as many loads of one side as
  * of the other where the tile has 64 rows, and is the least of most matrices. */
 static bool set_tile(const struct caps *caps, const struct backward_problem *problem,
-                     uint32_t stage, uint32_t n_chunk, struct backward_choice *c)
+                     uint32_t stage, uint32_t n_feature_tile, struct backward_choice *c)
 {
     static const uint32_t others[] = {32, 64, 16};
     const uint32_t most = caps->properties.max_shared_memory;
@@ -104,7 +104,7 @@ static bool set_tile(const struct caps *caps, const struct backward_problem *pro
     for (uint32_t own = OWN_MOST; own >= c->size.m; own /= 2)
         for (size_t i = 0; i < COUNTOF(others); i++)
             if (set_lanes(caps, c, own, others[i], t) &&
-                set_results(caps, problem, stage, n_chunk, c, t) &&
+                set_results(caps, problem, stage, n_feature_tile, c, t) &&
                 set_depth(caps, stage, most < SHARED_AIM ? most : SHARED_AIM, c))
                 return true;
     return false;
@@ -115,8 +115,9 @@ static bool fit(const struct caps *caps, const struct backward_problem *problem,
 {
     const uint32_t wide =
         problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
-    for (uint32_t n_chunk = 1; n_chunk == 1 || n_chunk <= divide_up(wide, c->size.n); n_chunk++)
-        if (set_tile(caps, problem, stage, n_chunk, c))
+    for (uint32_t n_feature_tile = 1;
+         n_feature_tile == 1 || n_feature_tile <= divide_up(wide, c->size.n); n_feature_tile++)
+        if (set_tile(caps, problem, stage, n_feature_tile, c))
             return true;
     return false;
 }
@@ -132,8 +133,8 @@ bool backward_coop_choose(const struct caps *caps, const struct backward_problem
         .batch = caps->properties.vendor_id == VENDOR_INTEL ? 1 : 2,
         .reason = "16-bit operands: the device's matrix units, without a buffer of scores",
     };
-    if (problem->type == VKA_F32 || kernel_missing(c.kernel, caps) || c.size.n % CHUNK != 0 ||
-        c.size.k % CHUNK != 0)
+    if (problem->type == VKA_F32 || kernel_missing(c.kernel, caps) || c.size.n % VECTOR != 0 ||
+        c.size.k % VECTOR != 0)
         return false;
     c.head4 = round_up(problem->head_dim, c.size.k) / 4;
     c.value4 = round_up(problem->value_dim, c.size.k) / 4;
@@ -167,10 +168,10 @@ void backward_coop_key(const struct backward_choice *c, uint32_t stage,
     key->spec[BACKWARD_COOP_BATCH] = c->batch;
 }
 
-/* Loops over chunks that `threads` lanes copy, each of four pairs where they cannot be loaded whole. */
-static double copies(double chunks, double threads)
+/* Loops over vectors that `threads` lanes copy, each of four pairs where they cannot be loaded whole. */
+static double copies(double vectors, double threads)
 {
-    return 5 * (chunks / threads + 1);
+    return 5 * (vectors / threads + 1);
 }
 
 double backward_coop_loops(const struct backward_choice *c, uint32_t stage)
@@ -182,9 +183,9 @@ double backward_coop_loops(const struct backward_choice *c, uint32_t stage)
     const double product = 1 + copies(own * depth8, threads) + copies(others * depth8, threads);
     const double results = 4.0 * (t->a4 + t->b4);
     double step = depths * product + 4 * (1 + 2 * 12.0 /* of philox */) + 2 * own / threads + 1;
-    step += 2 * copies(others * results / CHUNK, threads);
+    step += 2 * copies(others * results / VECTOR, threads);
     step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
-    /* Each result looks at all others of a unit where some of them are NaN or Inf. */
+    /* Each result looks at all others of a span where some of them are NaN or Inf. */
     const double each = own * results / threads;
     const double ends = each * (2 + BACKWARD_SPAN) + t->lanes_x * own / threads;
     return BACKWARD_SPAN / others * (step + 2) + ends + 32;

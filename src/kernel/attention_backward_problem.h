@@ -9,11 +9,12 @@
 
 /* What a workgroup does, see attention_backward_params. */
 struct backward_tile {
-    uint32_t lanes_x, lanes_y; /* lanes of a row; rows, or with `rows` a share of them */
+    uint32_t lanes_x, lanes_y; /* lanes of a row; rows, or with `rows` some of them */
     uint32_t lane_others;      /* rows of the other side that a lane scores in a step */
     uint32_t rows, at_once; /* attention_backward: rows of a lane; others that it adds at a time */
     uint32_t depth4, subgroups; /* vec4 of both sides in shared memory */
-    uint32_t a4, b4, n_chunk;   /* vec4 of the results in a workgroup; workgroups that share them */
+    uint32_t a4, b4,
+        n_feature_tile; /* vec4 of the results in a workgroup; workgroups that share them */
 };
 
 struct backward_choice {

@@ -21,7 +21,7 @@
 #define KEYS_WANTED 32u
 #define KEYS_LEAST 16u
 
-/* Scores of a step for one lane: a bit of a word each, stored in whole chunks. */
+/* Scores of a step for one lane: a bit of a word each, stored in whole vectors. */
 #define SCORES_LEAST 8u
 #define SCORES_MOST 32u
 
@@ -112,7 +112,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         attention_kernel_of_16_bits(problem, KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
-    struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
+    struct attention_choice c = {.usable = true, .kernel = kernel, .n_feature_tile = 1, .rows = 1};
     c.preferred =
         caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers compute a matrix in many steps */
     c.size = kernel == KERNEL_attention_coop_f16 ? caps->matrix_f16 : caps->matrix_bf16;
@@ -147,9 +147,9 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_COOP_KEYS] = c->keys;
     key->spec[ATTENTION_COOP_AHEAD] = c->ahead;
     key->spec[ATTENTION_COOP_O_TYPE] = o->o_type;
-    key->spec[ATTENTION_COOP_K_VEC] = attention_vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
+    key->spec[ATTENTION_COOP_K_VEC] = attention_vec_of(o->k_vectors, o->head_dim, 4 * c->head4);
     key->spec[ATTENTION_COOP_V_VEC] =
-        attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4 * c->n_chunk);
+        attention_vec_of(o->v_vectors, o->value_dim, 4 * c->value4 * c->n_feature_tile);
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_COOP_PAGED] = o->paged;
     key->spec[ATTENTION_COOP_SPLITS] = c->n_split > 1;

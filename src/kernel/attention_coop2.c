@@ -97,7 +97,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
                                                      KERNEL_attention_coop2_bf16);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
-    struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
+    struct attention_choice c = {.usable = true, .kernel = kernel, .n_feature_tile = 1, .rows = 1};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU;
     bool flexible;
     struct matrix_size matrix =
@@ -106,7 +106,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     if (matrix.m > COOP2_ROWS_MOST || matrix.n > KEYS_MOST || matrix.k > KEYS_MOST ||
         problem->head_dim > DIM_MOST || problem->value_dim > DIM_MOST)
         return false;
-    /* Scores of n keys become weights of k keys: one size for both, of whole chunks. */
+    /* Scores of n keys become weights of k keys: one size for both, of whole vectors. */
     c.size.n = c.size.k = common_multiple(common_multiple(matrix.n, matrix.k), 8);
     if (!flexible && c.size.n != matrix.n)
         return false;
@@ -138,8 +138,8 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[COOP2_KEYS] = c->keys;
     key->spec[COOP2_AHEAD] = c->ahead;
     key->spec[COOP2_O_TYPE] = o->o_type;
-    key->spec[COOP2_K_VEC] = attention_vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
-    key->spec[COOP2_V_VEC] = attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4);
+    key->spec[COOP2_K_VEC] = attention_vec_of(o->k_vectors, o->head_dim, 4 * c->head4);
+    key->spec[COOP2_V_VEC] = attention_vec_of(o->v_vectors, o->value_dim, 4 * c->value4);
     key->spec[COOP2_GENERAL] = o->bias || o->dropout;
     key->spec[COOP2_PAGED] = o->paged;
     key->spec[COOP2_SPLITS] = c->n_split > 1;

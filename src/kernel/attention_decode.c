@@ -36,7 +36,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
                    struct attention_choice *choice)
 {
     const struct vka_device_properties *has = &caps->properties;
-    struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
+    struct attention_choice c = {
+        .usable = true, .kernel = KERNEL_attention_decode, .n_feature_tile = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
     c.k_fours = dtype_word_values(problem->kv_type);
     c.v_fours = problem->v_type == VKA_F32 ? 1 : 2;
@@ -71,14 +72,14 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
 {
     key->n_spec = DECODE_SPECS;
     key->spec[DECODE_ROWS] = c->rows;
-    key->spec[DECODE_K_CHUNKS] = c->head4 / c->k_fours;
-    key->spec[DECODE_V_CHUNKS] = c->value4 / c->v_fours;
+    key->spec[DECODE_K_VECTORS] = c->head4 / c->k_fours;
+    key->spec[DECODE_V_VECTORS] = c->value4 / c->v_fours;
     key->spec[DECODE_Q_TYPE] = o->q_type;
     key->spec[DECODE_K_TYPE] = o->k_type;
     key->spec[DECODE_V_TYPE] = o->v_type;
     key->spec[DECODE_O_TYPE] = o->o_type;
-    key->spec[DECODE_K_VEC] = dtype_word_values(o->k_type) == 2 ? o->k_chunks : o->k_vec;
-    key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
+    key->spec[DECODE_K_VEC] = dtype_word_values(o->k_type) == 2 ? o->k_vectors : o->k_vec;
+    key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_vectors;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
     key->spec[DECODE_SPLITS] = c->n_split > 1;
@@ -89,9 +90,9 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
                           double keys)
 {
-    double rows = c->rows, value = c->value4, chunks = value / c->v_fours;
-    double turns = ceil(DECODE_KEYS / floor(DECODE_THREADS / chunks)) + 9;
-    double step = 9.0 * (c->head4 + turns * 2) + rows * (DECODE_SUBGROUPS + 8);
+    double rows = c->rows, value = c->value4, vectors = value / c->v_fours;
+    double rounds = ceil(DECODE_KEYS / floor(DECODE_THREADS / vectors)) + 9;
+    double step = 9.0 * (c->head4 + rounds * 2) + rows * (DECODE_SUBGROUPS + 8);
     if (o->dropout)
         step += 2 * rows * (PHILOX_LOOPS + 1);
     double ends = rows * (c->head4 + 16 * value + 2.0 * DECODE_SUBGROUPS) + 64;

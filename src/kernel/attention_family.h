@@ -45,9 +45,9 @@ static inline enum kernel attention_kernel_of_16_bits(const struct attention_pro
 }
 
 /* See ATTENTION_COOP_K_VEC. */
-static inline uint32_t attention_vec_of(bool chunks, uint32_t dim, uint32_t padded)
+static inline uint32_t attention_vec_of(bool vectors, uint32_t dim, uint32_t padded)
 {
-    return !chunks ? 0 : dim == padded ? 2 : 1;
+    return !vectors ? 0 : dim == padded ? 2 : 1;
 }
 
 /* Whether the kernel stores the log-sum-exp itself; where keys are split, attention_merge does. */
@@ -59,13 +59,13 @@ static inline bool attention_stores_log_sum(const struct attention_choice *choic
 
 #define PHILOX_LOOPS 12.0 /* of a draw of dropout */
 
-/* Loop iterations that a fully masked row adds for each key; value_turns: those that read its
+/* Loop iterations that a fully masked row adds for each key; value_loops: those that read its
  * value. */
 static inline double attention_masked_loops(const struct attention_operands *operands,
-                                            double value_turns)
+                                            double value_loops)
 {
     double draw = operands->dropout ? PHILOX_LOOPS : 0;
-    return operands->reads_masked ? 1 + draw + value_turns : 0;
+    return operands->reads_masked ? 1 + draw + value_loops : 0;
 }
 
 #endif

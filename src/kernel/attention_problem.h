@@ -30,7 +30,8 @@ struct attention_choice {
     uint32_t lanes_y;
     uint32_t keys;           /* keys of a step */
     uint32_t depth4, v_keys; /* vec4 of a key, and values, staged at a time */
-    uint32_t n_chunk;    /* workgroups that share a row's value features; set for every kernel */
+    uint32_t
+        n_feature_tile;  /* workgroups that share a row's value features; set for every kernel */
     uint32_t n_split;    /* splits of the keys; 1: no merging; set for every kernel */
     uint32_t split_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
     bool q_whole;        /* q stays in shared memory */
@@ -49,10 +50,10 @@ struct attention_choice {
 struct attention_operands {
     enum vka_dtype q_type, k_type, v_type, o_type;
     uint32_t head_dim, value_dim;
-    bool k_vec, v_vec;       /* rows begin and end at whole vec4 */
-    bool k_chunks, v_chunks; /* rows begin and end at whole chunks of 8 elements */
-    bool bias, dropout;      /* bias: a mask tensor, softcap or ALiBi */
-    bool reads_masked;       /* a fully masked row reads all values */
+    bool k_vec, v_vec;         /* rows begin and end at whole vec4 */
+    bool k_vectors, v_vectors; /* rows begin and end at whole vectors of 8 elements */
+    bool bias, dropout;        /* bias: a mask tensor, softcap or ALiBi */
+    bool reads_masked;         /* a fully masked row reads all values */
     bool ragged, paged;
     bool log_sum; /* the log-sum-exp of each row is returned */
 };

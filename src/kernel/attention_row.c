@@ -23,16 +23,16 @@
  * too long. */
 #define FEATURE_VEC4 128u
 
-/* Values of a chunk of attention_feature. */
-static uint32_t chunk_of(enum vka_dtype dtype)
+/* Values of a vector of attention_feature. */
+static uint32_t vector_of(enum vka_dtype dtype)
 {
     return 8 * dtype_word_values(dtype);
 }
 
-/* Whether rows are whole chunks of attention_feature: 32 bytes. */
+/* Whether rows are whole vectors of attention_feature: 32 bytes. */
 static bool suits_features(const struct caps *caps, const struct attention_problem *problem)
 {
-    uint32_t head = chunk_of(problem->kv_type), value = chunk_of(problem->v_type);
+    uint32_t head = vector_of(problem->kv_type), value = vector_of(problem->v_type);
     return attention_has_few_rows(problem) && problem->head_dim % head == 0 &&
            problem->value_dim % value == 0 &&
            problem->head_dim + problem->value_dim <= 4 * FEATURE_VEC4 &&
@@ -116,7 +116,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     for (uint32_t i = 0; i < problem->variant && c->rows > 1; i++)
         c->rows /= 2;
     c->tile = features ? c->rows : c->lanes * c->rows;
-    c->n_chunk = c->n_split = 1;
+    c->n_feature_tile = c->n_split = 1;
     c->reason = features ? "few rows: features in lanes, no shared memory"
                          : "one pass, rows in registers, no shared memory";
     return true;

@@ -70,7 +70,7 @@ void attention_split_keys(const struct caps *caps, const struct attention_proble
     uint64_t want = (uint64_t)WORKGROUPS_EACH * processors_of(caps);
     if (p->n_row <= ATTENTION_FEW_ROWS)
         want <<= p->variant; /* `vkattn tune` measures more splits */
-    uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
+    uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_feature_tile;
     c->n_split = 1;
     if (p->ragged || have > want / 2 || kernel_missing(KERNEL_attention_merge, caps))
         return; /* only the device knows the lengths of ragged sequences */

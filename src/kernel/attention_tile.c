@@ -12,8 +12,8 @@
 #define SHARED_AIM 32768u
 #define SHARED_AIM_WIDE 49152u /* of 256 invocations */
 
-#define VALUE_VEC4 16u /* vec4 of context in registers of an invocation, all its rows */
-#define CHUNK_VEC4 8u  /* vec4 of context in registers of an invocation, one row */
+#define VALUE_VEC4 16u  /* vec4 of context in registers of an invocation, all its rows */
+#define CONTEXT_VEC4 8u /* vec4 of context in registers of an invocation, one row */
 
 /* Sets lanes, which share a row, and the most rows of an invocation, where rows are many: so that
  * sums and operands stay in registers. AMD and NVIDIA have 256 registers a lane or nearly so, Intel
@@ -43,11 +43,12 @@ static uint64_t shared_bytes(const struct attention_choice *c)
     return 16 * (q + (k_stage > v_stage ? k_stage : v_stage) + weights) + 4 * words;
 }
 
-static void set_chunks(const struct attention_problem *p, uint32_t n, struct attention_choice *c)
+static void set_feature_tiles(const struct attention_problem *p, uint32_t n,
+                              struct attention_choice *c)
 {
     uint32_t value4 = divide_up(p->value_dim, 4);
     c->value4 = divide_up(value4, n);
-    c->n_chunk = divide_up(value4, c->value4);
+    c->n_feature_tile = divide_up(value4, c->value4);
 }
 
 /* Sets all that follows from lanes, lanes_y, rows and the depth of the stage. */
@@ -72,7 +73,7 @@ static void begin(const struct vka_device_properties *has, const struct attentio
     if (few)
         c->lanes = 32;
     c->keys = 4 * c->lanes;
-    set_chunks(p, divide_up(divide_up(p->value_dim, 4), CHUNK_VEC4 * c->lanes), c);
+    set_feature_tiles(p, divide_up(divide_up(p->value_dim, 4), CONTEXT_VEC4 * c->lanes), c);
     uint32_t rows = VALUE_VEC4 / divide_up(c->value4, c->lanes);
     c->rows = rows < c->rows ? rows : c->rows;
     while (c->rows > 1 && p->n_row < c->rows)
@@ -100,7 +101,7 @@ static bool shrink(const struct attention_problem *p, struct attention_choice *c
     else if (*depth4 > 1)
         *depth4 /= 2;
     else if (c->value4 > 1)
-        set_chunks(p, 2 * c->n_chunk, c);
+        set_feature_tiles(p, 2 * c->n_feature_tile, c);
     else
         return false;
     return true;

@@ -35,20 +35,20 @@ static bool is_wanted(const struct matmul_choice *c, const struct caps *caps,
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !matmul_uses_lanes(caps));
 }
 
-/* Words of a column of quantised B in a tile whose runs are read. */
+/* Words of a column of quantised B in a tile whose bundles are read. */
 static uint32_t raw_words(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    return c->depth / 128 * RUN_PAIR_WORDS(p->b_type);
+    return c->depth / 128 * BUNDLE_PAIR_WORDS(p->b_type);
 }
 
-/* Bytes of shared memory: tiles of both inputs, with rows or runs padded by 16 bytes, and a matrix
+/* Bytes of shared memory: tiles of both inputs, with rows or bundles padded by 16 bytes, and a matrix
  * per subgroup; words of quantised B, or a grid. */
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint64_t pitch = c->b_vec && p->quantised ? c->depth / 64 * 9 | 1 : c->depth / 8 + 1;
     uint64_t raw = c->b_vec && p->quantised ? c->columns * divide_up(raw_words(c, p), 4) : 0;
     uint64_t rows = c->a_rows + c->columns > c->rows ? c->a_rows + c->columns : c->rows;
-    return 16 * (rows * pitch + raw + GRID_CHUNKS(p->b_type)) +
+    return 16 * (rows * pitch + raw + GRID_VECTORS(p->b_type)) +
            4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
 }
 
@@ -64,7 +64,7 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
 {
     bool low = c->size.m < 16; /* fewer registers are free for loads */
     c->subs_m = divide_up(p->m, c->size.m);
-    uint32_t chunks = !low ? 16 : p->quantised && c->subs_m > 1 ? 2 : 4; /* of a lane */
+    uint32_t vectors = !low ? 16 : p->quantised && c->subs_m > 1 ? 2 : 4; /* of a lane */
     c->subs_n = c->mats_m = c->mats_n = 1;
     if (p->m > FEW_ROWS || c->subs_m > COOP_SUBGROUPS)
         return false;
@@ -74,15 +74,15 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
     for (c->a_rows = 1; c->a_rows < p->m;)
         c->a_rows *= 2;
     c->a_rows = c->a_rows < c->rows ? c->a_rows : c->rows;
-    uint32_t runs = low ? 0 : p->b_runs; /* a lane has no registers for one either */
-    c->b_vec = p->quantised ? runs : p->b_chunks;
+    uint32_t bundles = low ? 0 : p->b_bundles; /* a lane has no registers for one either */
+    c->b_vec = p->quantised ? bundles : p->b_vectors;
     for (c->depth = FEW_DEPTH; c->depth > COOP_DEPTH; c->depth /= 2) {
-        /* A run of B is as many words as a few chunks. */
-        uint32_t loaded = c->a_rows + (runs ? c->columns / 4 : c->columns);
-        if (runs && c->depth < 2 * RUN_VALUES)
+        /* A bundle of B is as many words as a few vectors. */
+        uint32_t loaded = c->a_rows + (bundles ? c->columns / 4 : c->columns);
+        if (bundles && c->depth < 2 * BUNDLE_VALUES)
             c->b_vec = 0;
         if (shared_bytes(c, p) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
-            loaded * c->depth <= 8 * c->lanes * chunks)
+            loaded * c->depth <= 8 * c->lanes * vectors)
             break;
     }
     if (p->quantised && c->b_vec == 2 && raw_words(c, p) % 4 != 0)
@@ -133,7 +133,7 @@ static bool take_tile(const struct caps *caps, const struct matmul_problem *p,
 }
 
 /* Whether the largest tile is taken, which needs 240 registers, and those of a GPU of NVIDIA: where
- * all rows and columns are whole chunks and fill it, so that few registers hold addresses. */
+ * all rows and columns are whole vectors and fill it, so that few registers hold addresses. */
 static bool choose_most(const struct caps *caps, const struct matmul_problem *p, uint32_t busy,
                         struct matmul_choice *c)
 {
@@ -153,7 +153,7 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     size_t n;
     const struct tile *tile = tiles_of(c, &n), *last = tile + n - 1;
     c->reason = "16-bit inputs: the device's matrix units";
-    c->b_vec = !p->quantised && p->b_chunks;
+    c->b_vec = !p->quantised && p->b_vectors;
     if (p->variant && p->variant <= COUNTOF(variants) &&
         take_tile(caps, p, &variants[p->variant - 1], c))
         return true;
@@ -174,7 +174,7 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
-    struct matmul_choice c = {.kernel = kernel_of(p), .a_vec = p->a_chunks};
+    struct matmul_choice c = {.kernel = kernel_of(p), .a_vec = p->a_vectors};
     c.size = p->a_type == VKA_F16 ? caps->matrix_f16 : caps->matrix_bf16;
     c.subgroup = caps->properties.subgroup_size;
     if (!is_wanted(&c, caps, p) || (!choose_few(caps, p, &c) && !choose_many(caps, p, &c)))
@@ -202,7 +202,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_COOP_A_ROWS] = c->a_rows;
     key->spec[MATMUL_COOP_EDGE] = (o->k % c->depth ? COOP_EDGE_K : 0) |
                                   (o->m % c->rows || o->n % c->columns ? COOP_EDGE_MN : 0);
-    key->spec[MATMUL_COOP_C_VEC] = o->c_chunks && o->n % 8 == 0 && c->size.n % 8 == 0;
+    key->spec[MATMUL_COOP_C_VEC] = o->c_vectors && o->n % 8 == 0 && c->size.n % 8 == 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)

@@ -45,7 +45,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
     *c = (struct matmul_choice){
         .kernel = dot ? KERNEL_matmul_dot : KERNEL_matmul_dot_plain,
         .pack_a = true,
-        .b_vec = p->b_runs,
+        .b_vec = p->b_bundles,
         .lanes = cpu ? CPU_LANES : LANES,
         .reason = dot ? "quantised activations: integer dot products"
                       : "quantised activations: products of integers, one by one",

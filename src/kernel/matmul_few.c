@@ -27,26 +27,26 @@ static uint32_t blocks_of(const struct matmul_choice *c)
 }
 
 /* How a lane reads words of blocks; 0: byte by byte, where it lacks the registers for those that are no
- * runs. */
+ * bundles. */
 static uint32_t lane_vec(const struct caps *caps, const struct matmul_problem *p)
 {
     const struct vka_device_properties *has = &caps->properties;
     if (p->b_type != VKA_Q6_K && p->b_type != VKA_Q3_K && p->b_type != VKA_Q2_K)
-        return p->b_runs;
+        return p->b_bundles;
     return !tune_has_few_registers(has) && (has->vendor_id != VENDOR_QUALCOMM || p->m == 1);
 }
 
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    uint32_t fours = c->chunks * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
+    uint32_t fours = c->vectors * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
     uint64_t blocks = blocks_of(c), a = c->rows * blocks * FEW_PITCH(fours);
-    uint64_t b = c->lanes * FEW_PITCH(c->chunks);
-    uint64_t grid = 16 * GRID_CHUNKS(p->b_type);
+    uint64_t b = c->lanes * FEW_PITCH(c->vectors);
+    uint64_t grid = 16 * GRID_VECTORS(p->b_type);
     uint64_t table = 4 * FEW_TABLE_WORDS(p->b_type, c->kernel == KERNEL_matmul_few_half);
     if (in_lanes(p)) /* sums of fours of A, and those of blocks */
         return 16 * (a + 9 * c->rows * blocks) + 4 * c->rows * blocks * c->columns + table + grid;
     if (p->quantised && c->b_vec)
-        b = c->columns * (divide_up((uint32_t)blocks * RUN_PAIR_WORDS(p->b_type), 4) | 1);
+        b = c->columns * (divide_up((uint32_t)blocks * BUNDLE_PAIR_WORDS(p->b_type), 4) | 1);
     return 16 * (a + b) + grid;
 }
 
@@ -76,7 +76,7 @@ static uint32_t most_rows(const struct caps *caps, const struct matmul_problem *
     return FEW_TILE_ROWS;
 }
 
-/* Sets rows, lanes and chunks, which wait in registers beside the sums. Quantised weights have
+/* Sets rows, lanes and vectors, which wait in registers beside the sums. Quantised weights have
  * three sums a result, and products longer than a group two. */
 static void fit_registers(const struct caps *caps, const struct matmul_problem *p,
                           struct matmul_choice *c)
@@ -88,9 +88,10 @@ static void fit_registers(const struct caps *caps, const struct matmul_problem *
     c->lanes = c->rows > SMALL_TILE ? 128 : 64;
     if (caps->properties.type == VKA_DEVICE_CPU && p->m == 1)
         c->lanes = CPU_LANES;
-    c->chunks = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
+    c->vectors = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
     if (!few && (p->b_type == VKA_Q3_K || p->b_type == VKA_Q2_K))
-        c->chunks /= 2; /* a chunk takes the more registers, the more parts its values have */
+        c->vectors /=
+            2; /* a vector takes the more registers, the more numbers its values are made of */
 }
 
 /* Columns of a workgroup. They share its reads of A, which should be few beside those of B; but k
@@ -109,15 +110,15 @@ static uint32_t columns_of(const struct caps *caps, const struct matmul_problem 
     return columns < c->lanes ? columns : c->lanes;
 }
 
-/* Sets columns, and chunks to those of a block, for runs of quantised B. False where shared memory
+/* Sets columns, and vectors to those of a block, for bundles of quantised B. False where shared memory
  * or the rows leave them no room. */
-static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
-                      struct matmul_choice *choice)
+static bool fits_bundles(const struct caps *caps, const struct matmul_problem *p,
+                         struct matmul_choice *choice)
 {
     struct matmul_choice c = *choice;
-    c.chunks = MATMUL_BLOCK / 4;
+    c.vectors = MATMUL_BLOCK / 4;
     c.columns = columns_of(caps, p, &c);
-    uint32_t pair = RUN_PAIR_WORDS(p->b_type), raw = c.lanes / c.columns * pair;
+    uint32_t pair = BUNDLE_PAIR_WORDS(p->b_type), raw = c.lanes / c.columns * pair;
     if (tune_has_few_registers(&caps->properties) && pair > 32)
         return false; /* as many words wait in the registers of an invocation */
     /* Sums of blocks take the place of B. */
@@ -159,7 +160,7 @@ static bool fits_lanes(const struct caps *caps, const struct matmul_problem *p,
 {
     struct matmul_choice c = *choice;
     uint32_t most = round_up_to_power(divide_up(p->k, MATMUL_BLOCK));
-    c.chunks = MATMUL_BLOCK / 4;
+    c.vectors = MATMUL_BLOCK / 4;
     c.b_vec = lane_vec(caps, p);
     c.own_columns = own_columns(caps, p, &c);
     for (; c.lanes >= CPU_LANES; c.lanes /= 2) {
@@ -179,7 +180,7 @@ static bool fits_lanes(const struct caps *caps, const struct matmul_problem *p,
 static bool is_wanted(const struct caps *caps, const struct matmul_problem *p)
 {
     bool own = !p->quantised || dtype_has_cpu_kernels(p->b_type);
-    return p->m <= MOST_ROWS && (p->b_chunks || p->quantised) &&
+    return p->m <= MOST_ROWS && (p->b_vectors || p->quantised) &&
            (caps->properties.type != VKA_DEVICE_CPU || !own);
 }
 
@@ -187,8 +188,8 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
     struct matmul_choice c = {.kernel = kernel_of(caps, p),
-                              .a_vec = p->a_chunks,
-                              .b_vec = p->quantised ? p->b_runs : p->b_chunks,
+                              .a_vec = p->a_vectors,
+                              .b_vec = p->quantised ? p->b_bundles : p->b_vectors,
                               .reason = "few rows: blocks of k in parallel"};
     bool tile = !kernel_missing(KERNEL_matmul_tile, caps);
     if (kernel_missing(c.kernel, caps) || (tile && !is_wanted(caps, p)))
@@ -200,7 +201,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
             *choice = c;
         return c.columns != 0;
     }
-    if (p->quantised && c.b_vec && fits_runs(caps, p, &c)) {
+    if (p->quantised && c.b_vec && fits_bundles(caps, p, &c)) {
         *choice = c;
         return true;
     }
@@ -226,16 +227,16 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_FEW_COLUMNS] = c->columns;
     key->spec[MATMUL_FEW_A_VEC] = c->a_vec;
     key->spec[MATMUL_FEW_B_VEC] = c->b_vec;
-    key->spec[MATMUL_FEW_CHUNKS] = c->chunks;
+    key->spec[MATMUL_FEW_VECTORS] = c->vectors;
     key->spec[MATMUL_FEW_OWN_COLUMNS] = c->own_columns;
     key->spec[MATMUL_FEW_EDGE] = o->k % (blocks_of(c) * MATMUL_BLOCK) != 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)
 {
-    double blocks = blocks_of(c), rows = c->rows, chunks = c->chunks;
-    double slice = chunks * (4 + rows + 8 * rows * blocks / c->lanes);
-    double step = MATMUL_BLOCK / (4 * chunks) * slice + 2 * rows + 2 * blocks;
+    double blocks = blocks_of(c), rows = c->rows, vectors = c->vectors;
+    double slice = vectors * (4 + rows + 8 * rows * blocks / c->lanes);
+    double step = MATMUL_BLOCK / (4 * vectors) * slice + 2 * rows + 2 * blocks;
     return (k / (blocks * MATMUL_BLOCK) + 1) * step + 64;
 }
 

@@ -12,11 +12,11 @@ struct matmul_problem {
     bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;   /* B can be read as vec4 along n: float32, contiguous, 16-byte aligned columns */
     uint32_t b_tile; /* columns of a tile of packed B; 0: not packed */
-    bool a_chunks;   /* rows of A are whole, aligned chunks of 16 bytes along k */
-    bool b_chunks;   /* columns of B are */
+    bool a_vectors;  /* rows of A are whole, aligned vectors of 16 bytes along k */
+    bool b_vectors;  /* columns of B are */
     bool quantised;  /* B is, in contiguous rows */
-    /* Rows of quantised B are whole runs, see RUN_PAIR_WORDS, of whole words; 2: of whole chunks. */
-    uint32_t b_runs;
+    /* Rows of quantised B are whole bundles, see BUNDLE_PAIR_WORDS, of whole words; 2: of whole vectors. */
+    uint32_t b_bundles;
     bool b_words;  /* rows of quantised B begin at whole words */
     bool b_ours;   /* plan_is_ours(B) */
     bool c_free;   /* C is float32, and nothing is added to it */
@@ -37,7 +37,7 @@ struct matmul_choice {
     uint32_t tile_m, tile_n; /* matmul_tile: results of an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
     uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */
-    uint32_t chunks;         /* matmul_few: of B that an invocation reads at a time */
+    uint32_t vectors;        /* matmul_few: of B that an invocation reads at a time */
     uint32_t own_columns;    /* matmul_few: of an invocation */
     uint32_t mats_m, mats_n; /* matmul_coop: matrices of a subgroup, per axis */
     uint32_t subs_m, subs_n; /* matmul_coop: subgroups with matrices, per axis */
@@ -59,7 +59,7 @@ struct matmul_operands {
     bool relu, hidden;
     uint32_t sums; /* SUMS_ bits */
     uint32_t m, n, k;
-    bool c_chunks; /* rows of C are whole, aligned chunks of 16 bytes */
+    bool c_vectors; /* rows of C are whole, aligned vectors of 16 bytes */
 };
 
 /* Whether a kernel is one of those for quantised B by address. */

@@ -13,7 +13,7 @@ static const uint32_t tiles[][2] = {{8, 8}, {8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 
 /* Bytes of both inputs in shared memory, and a grid. */
 static uint32_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    return TILE_DEPTH * (c->rows + c->columns + 8) * 4 + 16 * GRID_CHUNKS(p->b_type);
+    return TILE_DEPTH * (c->rows + c->columns + 8) * 4 + 16 * GRID_VECTORS(p->b_type);
 }
 
 /* Whether an invocation has many registers. CPU drivers have few, and VideoCore 32. */
@@ -60,8 +60,8 @@ static bool suits(const struct caps *caps, const struct matmul_problem *p,
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t count = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
     uint32_t each = c->tile_m * c->tile_n > LARGE ? 2 : 1; /* of a processor */
-    return c->tile_m < 8 ||
-           (holds_sums(caps, p, c) && p->a_chunks && p->b_chunks && count >= (uint64_t)each * busy);
+    return c->tile_m < 8 || (holds_sums(caps, p, c) && p->a_vectors && p->b_vectors &&
+                             count >= (uint64_t)each * busy);
 }
 
 static bool choose(const struct caps *caps, const struct matmul_problem *p, struct matmul_choice *c)
@@ -69,8 +69,8 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
     const struct vka_device_properties *has = &caps->properties;
     bool wide = has_registers(caps);
     *c = (struct matmul_choice){.kernel = KERNEL_matmul_tile,
-                                .a_vec = wide && p->a_chunks,
-                                .b_vec = p->quantised || (wide && p->b_chunks)};
+                                .a_vec = wide && p->a_vectors,
+                                .b_vec = p->quantised || (wide && p->b_vectors)};
     c->side = has->max_workgroup >= 256 ? 16 : 8;
     uint32_t smaller = p->variant;
     for (size_t i = 0;; i++) { /* the largest tile that m and n fill and memory holds */

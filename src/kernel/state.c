@@ -5,8 +5,8 @@
 #include "params/model.h"
 #include "params/state.h"
 
-#define LANE_CHUNKS 2u   /* of four features by four values: with 4, Intel's GPUs spill */
-#define CPU_CHUNKS 1u    /* of a CPU driver, which has 16 registers and compiles long code slowly */
+#define LANE_FOURS 2u    /* of four features by four values: with 4, Intel's GPUs spill */
+#define CPU_FOURS 1u     /* of a CPU driver, which has 16 registers and compiles long code slowly */
 #define MOST_LANES 128u  /* every device starts so many */
 #define USUAL_LANES 64u  /* one subgroup of AMD's, two of others */
 #define COLUMN_LANES 32u /* of linear_chunked, for four values */
@@ -18,7 +18,7 @@
 /* Bytes of shared memory. */
 static uint32_t shared_bytes(const struct recurrent_choice *c, uint32_t decay)
 {
-    const uint32_t row = c->chunks * c->splits, columns = c->lanes / c->splits;
+    const uint32_t row = c->fours * c->splits, columns = c->lanes / c->splits;
     const uint32_t rows = decay == DECAY_KEY ? 3 : 2;
     const uint32_t norms = 16 * c->splits + 8 * (2 * c->tokens + 1); /* where q and k are divided */
     return 16 * (c->tokens * row * rows + 1 + c->tokens * columns + 4 * c->lanes) + 16 * c->tokens +
@@ -42,13 +42,13 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
 {
     const uint32_t most = (uint32_t)least(caps->properties.max_shared_memory, SHARED_AIM);
     struct recurrent_choice c = {.splits = 1, .tokens = MOST_TOKENS};
-    const uint32_t chunks = divide_up(head_dim, 4);
+    const uint32_t fours = divide_up(head_dim, 4);
     const bool cpu = caps->properties.type == VKA_DEVICE_CPU;
-    while (c.splits < MOST_LANES && c.splits * (cpu ? CPU_CHUNKS : LANE_CHUNKS) < chunks)
+    while (c.splits < MOST_LANES && c.splits * (cpu ? CPU_FOURS : LANE_FOURS) < fours)
         c.splits *= 2;
-    if (c.splits * LANE_CHUNKS < chunks)
+    if (c.splits * LANE_FOURS < fours)
         return false;
-    c.chunks = divide_up(chunks, c.splits);
+    c.fours = divide_up(fours, c.splits);
     c.lanes = lanes_of(&caps->properties, c.splits, value_dim);
     while (c.tokens > 1 && shared_bytes(&c, decay) > most)
         c.tokens /= 2;
@@ -59,23 +59,23 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
 }
 
 /* Bytes of shared memory of linear_chunked, and those of linear_weights. */
-static uint32_t chunked_bytes(uint32_t chunks, uint32_t columns)
+static uint32_t chunked_bytes(uint32_t fours, uint32_t columns)
 {
     const uint32_t c = LINEAR_CHUNK, staged = 2 * c * 5;
     const uint32_t weights = staged + c * (c / 4 + 1) + c + c;
-    const uint32_t states = staged + 4 * chunks * columns + 2 * c * columns + 2 * c;
+    const uint32_t states = staged + 4 * fours * columns + 2 * c * columns + 2 * c;
     return 16 * (weights > states ? weights : states);
 }
 
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                   struct recurrent_choice *choice)
 {
-    const uint32_t most = caps->properties.max_shared_memory, chunks = divide_up(head_dim, 4);
+    const uint32_t most = caps->properties.max_shared_memory, fours = divide_up(head_dim, 4);
     uint32_t columns = 4;
-    if (decay == DECAY_KEY || chunks > CHUNKED_MOST)
+    if (decay == DECAY_KEY || fours > CHUNKED_MOST)
         return false;
-    while (columns > 1 && (2 * columns >= value_dim || chunked_bytes(chunks, columns) > most))
+    while (columns > 1 && (2 * columns >= value_dim || chunked_bytes(fours, columns) > most))
         columns /= 2;
-    *choice = (struct recurrent_choice){COLUMN_LANES * columns, 1, chunks, LINEAR_CHUNK};
-    return chunked_bytes(chunks, columns) <= most;
+    *choice = (struct recurrent_choice){COLUMN_LANES * columns, 1, fours, LINEAR_CHUNK};
+    return chunked_bytes(fours, columns) <= most;
 }

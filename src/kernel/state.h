@@ -6,7 +6,7 @@
 
 /* A workgroup of linear_recurrent or linear_chunked, see linear_params. */
 struct recurrent_choice {
-    uint32_t lanes, splits, chunks, tokens;
+    uint32_t lanes, splits, fours, tokens;
 };
 
 /* decay: DECAY_NONE, DECAY_HEAD or DECAY_KEY. The order of sums follows from head_dim and the type of

@@ -110,13 +110,13 @@ static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
     uint32_t out = layer->columns.count, in = layer->info.n_head * layer->info.value_dim;
-    bool turn = vka_device_properties(mpi->device)->type == VKA_DEVICE_CPU;
-    uint32_t shape[2] = {turn ? in : out, turn ? (out + 3) / 4 * 4 : in};
+    bool transposed = vka_device_properties(mpi->device)->type == VKA_DEVICE_CPU;
+    uint32_t shape[2] = {transposed ? in : out, transposed ? (out + 3) / 4 * 4 : in};
     size_t size = vka_dtype_size(layer->info.dtype), bytes = (size_t)shape[0] * shape[1] * size;
     struct vka_tensor *tensor = NULL, *view = NULL;
     char *turned = NULL;
     TRY_DEVICE(vka_tensor_create(mpi->device, layer->info.dtype, 2, shape, &tensor));
-    if (!turn) {
+    if (!transposed) {
         TRY_DEVICE(vka_tensor_write(tensor, from, bytes));
         layer->weight = tensor;
         return VKA_OK;

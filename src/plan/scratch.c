@@ -135,7 +135,7 @@ enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void 
 enum vka_status plan_grid(struct vka_plan *plan, enum vka_dtype dtype, struct vka_tensor *tensor)
 {
     struct constants *c = &plan->constants;
-    const uint32_t *grid = block_grid(dtype), count = 4 * GRID_CHUNKS(dtype);
+    const uint32_t *grid = block_grid(dtype), count = 4 * GRID_VECTORS(dtype);
     const uint64_t at = c->grids[dtype], bytes = count * UINT64_C(4);
     if (at + bytes > c->used || memcmp(c->bytes + at, grid, bytes) != 0) {
         c->grids[dtype] = c->used;

@@ -137,8 +137,8 @@ static double single(const uint8_t *b)
 static double f8(unsigned byte, int width)
 {
     const int bias = (1 << (6 - width)) - 1, exponent = (int)(byte >> width) & (2 * bias + 1);
-    const unsigned units = (byte & ((1u << width) - 1)) | (exponent ? 1u << width : 0);
-    double x = ldexp(units, (exponent ? exponent : 1) - bias - width);
+    const unsigned mantissa = (byte & ((1u << width) - 1)) | (exponent ? 1u << width : 0);
+    double x = ldexp(mantissa, (exponent ? exponent : 1) - bias - width);
     if (width == 3 ? (byte & 0x7f) == 0x7f : exponent == 31)
         x = width == 2 && !(byte & 3) ? (double)INFINITY : (double)NAN;
     return byte & 0x80 ? -x : x;
@@ -266,8 +266,8 @@ static double cache_e4m3(float x, float scale)
     if (fabs((double)y) >= most)
         return copysign(most, (double)y) * scale;
     int exponent = y == 0 ? -6 : ilogb((double)y);
-    double unit = ldexp(1, (exponent < -6 ? -6 : exponent) - 3); /* between neighbours */
-    return rint((double)y / unit) * unit * scale;
+    double spacing = ldexp(1, (exponent < -6 ? -6 : exponent) - 3); /* between neighbours */
+    return rint((double)y / spacing) * spacing * scale;
 }
 
 void ref_cache_row(enum vka_dtype dtype, float scale, const float *x, size_t dim, double *y)

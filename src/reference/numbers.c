@@ -140,8 +140,8 @@ static uint16_t narrow(double x, int bits, int least)
     if (exponent > 1 - least)
         return (uint16_t)infinity;
     /* In units of the last place: below 2^bits for subnormals, at least 2^bits for normals. */
-    double units = rint(ldexp(x, bits - exponent));
-    uint32_t result = ((uint32_t)(exponent - least) << bits) + (uint32_t)units;
+    double rounded = rint(ldexp(x, bits - exponent));
+    uint32_t result = ((uint32_t)(exponent - least) << bits) + (uint32_t)rounded;
     return (uint16_t)(result < infinity ? result : infinity);
 }
 

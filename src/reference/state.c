@@ -52,7 +52,7 @@ static double beta_of(const struct ref_linear *l, double x)
 }
 
 /* What a row of a query or key is multiplied by. */
-static double unit_of(const struct ref_linear *l, const double *row)
+static double inverse_length(const struct ref_linear *l, const double *row)
 {
     double sum = 0;
     for (size_t i = 0; i < l->head_dim; i++)
@@ -65,17 +65,18 @@ static void change_state(const struct ref_linear *l, size_t head, size_t t, cons
                          const double *v, const double *decay, const double *beta, double *state)
 {
     const size_t row = head * l->n + t;
-    const double unit = unit_of(l, k), step = l->steps ? step_of(l, head, 0, decay[row]) : 1;
+    const double inverse = inverse_length(l, k),
+                 step = l->steps ? step_of(l, head, 0, decay[row]) : 1;
     for (size_t i = 0; i < l->head_dim * l->value_dim && decay; i++)
         state[i] *= exp(decay_of(l, head, row, i / l->value_dim, decay));
     for (size_t j = 0; j < l->value_dim; j++) {
         double told = 0, u = v[row * l->value_dim + j] * step;
         for (size_t i = 0; i < l->head_dim; i++)
-            told += unit * k[i] * state[i * l->value_dim + j];
+            told += inverse * k[i] * state[i * l->value_dim + j];
         if (beta)
             u = beta_of(l, beta[l->shared_beta ? t : row]) * (u - told);
         for (size_t i = 0; i < l->head_dim; i++)
-            state[i * l->value_dim + j] += unit * k[i] * u;
+            state[i * l->value_dim + j] += inverse * k[i] * u;
     }
 }
 
@@ -83,11 +84,11 @@ static void change_state(const struct ref_linear *l, size_t head, size_t t, cons
 static void read_state(const struct ref_linear *l, size_t head, size_t t, const double *query,
                        const double *v, const double *state, double *y)
 {
-    const double unit = unit_of(l, query);
+    const double inverse = inverse_length(l, query);
     for (size_t j = 0; j < l->value_dim; j++) {
         double sum = 0;
         for (size_t i = 0; i < l->head_dim; i++)
-            sum += unit * query[i] * state[i * l->value_dim + j];
+            sum += inverse * query[i] * state[i * l->value_dim + j];
         y[j] = l->scale * sum;
         if (l->skip)
             y[j] += l->skip[head] * v[(head * l->n + t) * l->value_dim + j];

@@ -240,7 +240,7 @@ static void rules_for_gpus(void **state)
 /* Whether matmul_few_half takes it. */
 static bool takes_half(enum vka_dtype type)
 {
-    return dtype_is_block(type) && (RUN_PAIR_WORDS(type) != 0 || type == VKA_Q6_K) &&
+    return dtype_is_block(type) && (BUNDLE_PAIR_WORDS(type) != 0 || type == VKA_Q6_K) &&
            type != VKA_I4_G128;
 }
 

@@ -301,7 +301,7 @@ static bool tries(const struct reader *reader, enum vka_dtype type, bool all, co
     if (all || !reader->product)
         return true;
     return turn_takes(type, own ? dtype_has_cpu_kernels : dtype_is_block) &&
-           (only || RUN_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) ||
+           (only || BUNDLE_PAIR_WORDS(type) != 0 || dtype_has_cpu_kernels(type) ||
             (reader->kernel == KERNEL_matmul_few && reader->input == VKA_F32));
 }
 

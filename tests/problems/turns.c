@@ -8,13 +8,13 @@
 uint32_t turn_decoder(enum vka_dtype dtype)
 {
     const uint32_t type = (uint32_t)dtype;
-    const uint32_t runs = RUN_PAIR_WORDS(type) != 0;
-    return runs | (uint32_t)HAS_SIXES(type) << 1 | (uint32_t)HAS_GRID(type) << 2 |
+    const uint32_t bundles = BUNDLE_PAIR_WORDS(type) != 0;
+    return bundles | (uint32_t)HAS_SIXES(type) << 1 | (uint32_t)HAS_GRID(type) << 2 |
            (uint32_t)HAS_BYTES(type) << 3 | (uint32_t)IS_TERNARY(type) << 4 |
-           (uint32_t)(runs && HAS_OFFSET(type)) << 5 | (uint32_t)IS_NONLINEAR(type) << 6 |
+           (uint32_t)(bundles && HAS_OFFSET(type)) << 5 | (uint32_t)IS_NONLINEAR(type) << 6 |
            (uint32_t)HAS_TABLE(type) << 7 | (uint32_t)HAS_FLOATS(type) << 8 |
            (uint32_t)(type == TYPE_I4_G128) << 9 | (uint32_t)(type == TYPE_I8) << 10 |
-           (uint32_t)(type < TYPE_I8) << 11;
+           (uint32_t)!IS_QUANT(type) << 11;
 }
 
 /* The number, or NULL. */

@@ -45,7 +45,7 @@ static double check_copy(const struct pass *pass)
                   p.to_offset + (in_tile - 1ull) * p.to2, outer, to);
     assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
     assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
-    assert_true((uint64_t)pass->groups[1] * COPY_RUN >= p.shape2);
+    assert_true((uint64_t)pass->groups[1] * COPY_EACH >= p.shape2);
     assert_true(pass->groups[2] == (uint64_t)p.shape0 * p.shape1);
     return (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
 }
@@ -115,10 +115,10 @@ static double check_append(const struct vka_plan *plan, const struct pass *pass)
         check_append_rows(pass, &p, APPEND_VALUE, value);
     if (n_query)
         check_append_rows(pass, &p, APPEND_QUERY, query);
-    const uint64_t units = ((p.n_row - 1ull) / p.run + 1) * ((widest + 1) / 2);
+    const uint64_t items_all = ((p.n_row - 1ull) / p.each + 1) * ((widest + 1) / 2);
     const uint64_t lanes = pass->key.spec[APPEND_LANES];
-    assert_true(pass->groups[0] * lanes >= units && pass->groups[0] * lanes <= 1ull << 32);
-    assert_true(p.n_row + (uint64_t)p.run <= UINT32_MAX);
+    assert_true(pass->groups[0] * lanes >= items_all && pass->groups[0] * lanes <= 1ull << 32);
+    assert_true(p.n_row + (uint64_t)p.each <= UINT32_MAX);
     return (double)batch * p.n_row * p.head_dim * (n_query + p.n_key);
 }
 
@@ -133,9 +133,10 @@ static void check_quantise(const struct pass *pass)
     double from = (double)p.from_offset + batch * p.from_batch + head * p.from_head +
                   row * p.from_row + (p.k - 1.0) * p.from_col;
     double to = (double)p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row +
-                p.n_part / 8.0 * (ACTIVATION_BYTES / 4);
+                p.n_sixteen / 8.0 * (ACTIVATION_BYTES / 4);
     size_t size = vka_dtype_size((enum vka_dtype)pass->key.spec[QUANTISE_FROM_TYPE]);
-    assert_true(p.n_part % 8 == 0 && p.n_part * 16ull >= p.k && p.n_part * 16ull < p.k + 128ull);
+    assert_true(p.n_sixteen % 8 == 0 && p.n_sixteen * 16ull >= p.k &&
+                p.n_sixteen * 16ull < p.k + 128ull);
     assert_true((double)pass->groups[0] * QUANTISE_LANES <= UINT32_MAX);
     assert_true((from + 1) * (double)size <= (double)pass->bindings[0].size);
     assert_true(to * 4 <= (double)pass->bindings[1].size);
@@ -164,10 +165,10 @@ void check_strided(const struct binding *b, uint32_t dtype, const uint32_t size[
 void check_items(const struct pass *pass, double items)
 {
     double groups = (double)pass->groups[0] * pass->groups[1];
-    assert_true(pass->groups[0] <= UNIT_GRID &&
-                (pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID));
-    assert_true(groups * UNIT_LANES * UNIT_RUN >= items);
-    assert_true(items + UNIT_GRID * UNIT_LANES * UNIT_RUN <= 4294967296.0);
+    assert_true(pass->groups[0] <= ITEM_GRID &&
+                (pass->groups[1] == 1 || pass->groups[0] == ITEM_GRID));
+    assert_true(groups * ITEM_LANES * ITEMS_EACH >= items);
+    assert_true(items + ITEM_GRID * ITEM_LANES * ITEMS_EACH <= 4294967296.0);
 }
 
 static double check_map(const struct pass *pass)

@@ -68,8 +68,8 @@ static double check_sum_axes(const struct pass *pass)
         *(i < 4 - inner ? &results : &reduced) *= size[i];
     check_strided(&pass->bindings[0], pass->key.spec[AXES_A_TYPE], size, &p.a);
     assert_true((double)pass->groups[0] * pass->groups[1] * per_group >= results);
-    assert_true(pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID);
-    assert_true(results + UNIT_GRID * per_group <= 4294967296.0);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == ITEM_GRID);
+    assert_true(results + ITEM_GRID * per_group <= 4294967296.0);
     assert_true((double)p.first + p.n <= reduced);
     assert_true((double)pass->groups[2] * AXES_SPLIT >= p.n);
     assert_true((double)pass->groups[2] * AXES_SPLIT + p.first <= 4294967296.0);
@@ -103,7 +103,7 @@ static double check_gather_backward(const struct pass *pass)
     check_strided(&pass->bindings[1], pass->key.spec[ROWS_DY_TYPE], dy_size, &p.dy);
     check_operand(&pass->bindings[2], pass->key.spec[ROWS_Y_TYPE], p.y_offset, y_size, y_stride);
     assert_true((double)pass->groups[0] * pass->groups[1] >= p.n_row);
-    assert_true(pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == ITEM_GRID);
     assert_true((uint64_t)pass->groups[2] * ROWS_COLUMNS >= p.width);
     assert_true((uint64_t)p.first + p.n + ROWS_LANES <= INT32_MAX + 1ull + ROWS_LANES);
     return p.first ? 0 : (double)p.n_row * p.width;
@@ -156,7 +156,7 @@ static double check_attention_backward(const struct vka_plan *plan, const struct
     const uint32_t tile =
         scalar ? spec[BACKWARD_LANES_Y] * spec[BACKWARD_ROWS] : spec[BACKWARD_COOP_OWN];
     const uint32_t batch = pass->groups[2], own = p.own_end - p.own_first;
-    const uint32_t heads = pass->groups[1] / p.n_chunk * (keys ? p.group : 1);
+    const uint32_t heads = pass->groups[1] / p.n_feature_tile * (keys ? p.group : 1);
     const uint32_t first = p.head_first / p.group;
     const uint32_t kv = (p.head_first + heads - 1) / p.group - first + 1;
     check_heads(&pass->bindings[0], scalar ? spec[BACKWARD_Q_TYPE] : coop,

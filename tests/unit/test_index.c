@@ -417,7 +417,7 @@ static void add_grid_product(struct vka_plan *plan, enum vka_dtype type)
 static uint64_t grid_of(const struct vka_plan *plan, enum vka_dtype type)
 {
     const struct binding *b = &plan->passes[plan->n_pass - 1].bindings[6];
-    const size_t bytes = 16 * GRID_CHUNKS(type);
+    const size_t bytes = 16 * GRID_VECTORS(type);
     assert_ptr_equal(b->storage, plan->constants.storage);
     assert_true(b->size >= bytes && b->offset + bytes <= plan->constants.used);
     assert_memory_equal(plan->constants.bytes + b->offset, block_grid(type), bytes);

@@ -154,14 +154,14 @@ static struct attention_choice draw_choice(const struct attention *a)
     c.keys = ATTENTION_BLOCK;
     c.head4 = (a->head_dim + 3) / 4;
     c.value4 = (a->value_dim + 3) / 4;
-    c.n_chunk = 1;
+    c.n_feature_tile = 1;
     if (draw(0, 1)) {
         c.kernel = KERNEL_attention_tile;
         c.lanes_y = c.depth4 = 4;
         c.rows = 16;
         c.tile = 64;
         c.v_keys = c.keys = 32;
-        c.n_chunk = draw(1, 2);
+        c.n_feature_tile = draw(1, 2);
     }
     c.n_split = draw(0, 1) ? 1 : draw(2, 6);
     c.split_keys = (a->n_kv / c.n_split / c.keys + 1) * c.keys;
@@ -169,23 +169,23 @@ static struct attention_choice draw_choice(const struct attention *a)
 }
 
 /* The passes follow each other in whole steps and take in every key of every split, once. */
-static void check_spans(const struct attention *a, const struct attention_cuts *parts)
+static void check_spans(const struct attention *a, const struct attention_cuts *cuts)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t next = c->n_split > 1 ? 0 : parts->key;
-    assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->splits >= 1);
-    assert_true(parts->n_span == 1 || parts->splits == 1);
-    assert_int_equal(parts->key % attention_span_multiple(c), 0);
-    for (uint32_t split = 0; split < c->n_split; split += parts->splits)
-        for (uint32_t span = 0; span < parts->n_span; span++) {
-            struct key_range keys = attention_pass_keys(a, parts, split, span);
+    uint32_t next = c->n_split > 1 ? 0 : cuts->key;
+    assert_true(cuts->n_span >= 1 && cuts->keys >= 1 && cuts->splits >= 1);
+    assert_true(cuts->n_span == 1 || cuts->splits == 1);
+    assert_int_equal(cuts->key % attention_span_multiple(c), 0);
+    for (uint32_t split = 0; split < c->n_split; split += cuts->splits)
+        for (uint32_t span = 0; span < cuts->n_span; span++) {
+            struct key_range keys = attention_pass_keys(a, cuts, split, span);
             if (!keys.end)
                 continue;
             assert_int_equal(keys.first, next);
             assert_int_equal(keys.first % attention_span_multiple(c), 0);
             next = keys.end;
         }
-    struct key_range last = attention_chain_keys(a, parts, c->n_split - 1);
+    struct key_range last = attention_chain_keys(a, cuts, c->n_split - 1);
     assert_int_equal(next, last.end < a->n_kv ? last.end : a->n_kv);
 }
 
@@ -216,17 +216,17 @@ static void test_cut(void **unused)
         while (c.n_split > 1 && c.split_keys * (c.n_split - 1) >= a.n_kv)
             c.n_split--; /* none is empty */
         a.choice = c;
-        struct attention_cuts parts;
-        bool fits = attention_cut(&plan, &a, &s, last, &parts);
-        check_spans(&a, &parts);
+        struct attention_cuts cuts;
+        bool fits = attention_cut(&plan, &a, &s, last, &cuts);
+        check_spans(&a, &cuts);
         assert_true(fits || !last);
-        assert_true(parts.tiles >= 1 && parts.tiles <= parts.n_tile);
-        cut_keys += parts.n_span > 1;
-        cut_splits += parts.splits < c.n_split;
-        cut_tiles += parts.tiles < parts.n_tile;
-        for (uint32_t i = 0; i < parts.n_span && fits && !last; i++) {
-            struct key_range keys = attention_pass_keys(&a, &parts, 0, i);
-            struct work work = attention_work(&a, &s, parts.tiles, keys);
+        assert_true(cuts.tiles >= 1 && cuts.tiles <= cuts.n_tile);
+        cut_keys += cuts.n_span > 1;
+        cut_splits += cuts.splits < c.n_split;
+        cut_tiles += cuts.tiles < cuts.n_tile;
+        for (uint32_t i = 0; i < cuts.n_span && fits && !last; i++) {
+            struct key_range keys = attention_pass_keys(&a, &cuts, 0, i);
+            struct work work = attention_work(&a, &s, cuts.tiles, keys);
             assert_true(!keys.end || plan_fits(&plan, c.kernel, &work));
         }
     }
@@ -265,7 +265,7 @@ static void test_work_adds_up(void **unused)
         const struct vka_attention_options options = draw_options();
         struct attention a = draw_problem(&options);
         a.choice = (struct attention_choice){
-            .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_split = 1};
+            .kernel = KERNEL_attention_row, .tile = 1, .n_feature_tile = 1, .n_split = 1};
         const struct key_range all = {0, a.n_kv};
         struct head_slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
         double whole = attention_work(&a, &s, attention_tiles(&a, &s), all).ops;

@@ -115,8 +115,8 @@ static void gpu_tiles(void **state)
     c = tune_choose(&discrete, &p);
     assert_int_equal(c.tile_m, 1);
     assert_int_equal(c.rows, 16);
-    p = (struct matmul_problem){.batch = 1, .m = 1024, .n = 1024, .k = 4096, .a_chunks = true};
-    p.b_chunks = true;
+    p = (struct matmul_problem){.batch = 1, .m = 1024, .n = 1024, .k = 4096, .a_vectors = true};
+    p.b_vectors = true;
     c = tune_choose(&discrete, &p);
     assert_true(c.rows == 128 && c.columns == 64 && c.a_vec && c.b_vec);
     p.k++; /* sums of groups take registers */
@@ -140,7 +140,7 @@ static void gpu_tiles(void **state)
 static void few_rows(void **state)
 {
     (void)state;
-    struct matmul_problem p = {.batch = 1, .m = 1, .n = 4096, .k = 4096, .b_chunks = true};
+    struct matmul_problem p = {.batch = 1, .m = 1, .n = 4096, .k = 4096, .b_vectors = true};
     struct matmul_choice c = tune_choose(&discrete, &p);
     assert_int_equal(c.kernel, KERNEL_matmul_few);
     assert_true(c.columns == 4 && c.lanes == 64); /* 16 blocks of k, 1,024 workgroups */
@@ -156,9 +156,9 @@ static void few_rows(void **state)
     assert_int_equal(tune_choose(&discrete, &p).kernel, KERNEL_matmul_tile); /* 33 rows */
     p.m = 16;
     assert_int_equal(tune_choose(&mobile, &p).kernel, KERNEL_matmul_few);
-    p.b_chunks = false; /* of attention: values are read along rows */
+    p.b_vectors = false; /* of attention: values are read along rows */
     assert_int_equal(tune_choose(&discrete, &p).kernel, KERNEL_matmul_tile);
-    p.b_chunks = true;
+    p.b_vectors = true;
     struct caps caps = cpu(2); /* subgroups too small for lanes */
     assert_int_equal(tune_choose(&caps, &p).kernel, KERNEL_matmul_tile);
 }
@@ -170,7 +170,7 @@ static void few_rows_of_blocks(void **state)
     struct caps caps = cpu(8), intel = discrete, amd = discrete;
     struct matmul_problem p = {.batch = 1, .m = 1, .n = 512, .k = 512, .quantised = true};
     p.b_ours = true;
-    p.b_runs = 2;
+    p.b_bundles = 2;
     for (EACH_TYPE(type, dtype_is_block)) {
         p.b_type = type;
         for (p.m = 1; p.m <= 33; p.m += 8) {
@@ -191,11 +191,11 @@ static void few_rows_of_blocks(void **state)
     p.b_type = VKA_Q4_0;
     assert_int_equal(tune_choose(&intel, &p).rows, 16);
     p.a_type = VKA_F16;
-    p.b_runs = 0;
+    p.b_bundles = 0;
     p.m = 1;
-    assert_int_equal(tune_choose(&discrete, &p).chunks, 8);
+    assert_int_equal(tune_choose(&discrete, &p).vectors, 8);
     p.b_type = VKA_Q2_K;
-    assert_int_equal(tune_choose(&discrete, &p).chunks, 4);
+    assert_int_equal(tune_choose(&discrete, &p).vectors, 4);
 }
 
 /* Mali: 64 registers hold the sums of smaller tiles. */
@@ -204,8 +204,8 @@ static void few_registers(void **state)
     (void)state;
     struct caps caps = discrete;
     caps.properties.vendor_id = 0x13b5;
-    struct matmul_problem p = {.batch = 1, .m = 1024, .n = 1024, .k = 4096, .a_chunks = true};
-    p.b_chunks = true;
+    struct matmul_problem p = {.batch = 1, .m = 1024, .n = 1024, .k = 4096, .a_vectors = true};
+    p.b_vectors = true;
     struct matmul_choice c = tune_choose(&caps, &p);
     assert_true(c.kernel == KERNEL_matmul_tile && c.tile_m == 4 && c.tile_n == 4 && c.a_vec);
     p.k++; /* sums of groups */
@@ -217,7 +217,7 @@ static void few_registers(void **state)
     p.b_type = VKA_Q8_0;
     c = tune_choose(&caps, &p);
     assert_true(c.tile_m == 2 && c.tile_n == 2);
-    for (p.b_runs = 0; p.b_runs <= 2; p.b_runs++)
+    for (p.b_bundles = 0; p.b_bundles <= 2; p.b_bundles++)
         for (p.m = 1; p.m <= 32; p.m++) {
             p.a_type = VKA_F32; /* a lane reads its own block */
             c = tune_choose(&caps, &p);
@@ -226,11 +226,11 @@ static void few_registers(void **state)
             p.a_type = VKA_F16;
             c = tune_choose(&caps, &p);
             assert_int_equal(c.kernel, KERNEL_matmul_few);
-            assert_true(c.rows <= 4 && c.chunks == 2 && !c.b_vec);
+            assert_true(c.rows <= 4 && c.vectors == 2 && !c.b_vec);
         }
     p.m = 4;
-    p.b_type = VKA_Q4_0; /* whose runs are half as long */
-    p.b_runs = 2;
+    p.b_type = VKA_Q4_0; /* whose bundles are half as long */
+    p.b_bundles = 2;
     assert_true(tune_choose(&caps, &p).b_vec && tune_choose(&caps, &p).rows == 4);
     p.quantised = false;
     p.b_type = VKA_F32;
@@ -247,8 +247,8 @@ static void most_registers(void **state)
 {
     (void)state;
     struct caps caps = discrete;
-    struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 4096, .a_chunks = true};
-    p.b_chunks = true;
+    struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 4096, .a_vectors = true};
+    p.b_vectors = true;
     struct matmul_choice c = tune_choose(&caps, &p);
     assert_true(c.tile_m == 8 && c.tile_n == 4);
     caps.properties.vendor_id = 0x10de;
@@ -278,7 +278,7 @@ static void matrix_units(void **state)
     struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 64};
     assert_int_equal(tune_choose(&caps, &p).kernel, KERNEL_matmul_tile); /* float32 stays float32 */
     p.a_type = p.b_type = VKA_F16;
-    p.a_chunks = true;
+    p.a_vectors = true;
     struct matmul_choice c = tune_choose(&caps, &p);
     assert_int_equal(c.kernel, KERNEL_matmul_coop_f16);
     assert_int_equal(c.lanes, 256);
@@ -286,14 +286,14 @@ static void matrix_units(void **state)
     assert_int_equal(c.columns, 128);
     assert_int_equal(c.depth, 64);
     assert_true(c.a_vec && !c.b_vec);
-    p.b_chunks = true;
+    p.b_vectors = true;
     assert_int_equal(tune_choose(&caps, &p).mats_m, 2);
     caps.properties.vendor_id = 0x10de; /* registers for more matrices, but not for edges too */
     c = tune_choose(&caps, &p);
     assert_true(c.rows == 128 && c.columns == 128 && c.lanes == 128 && c.mats_m == 4);
     p.m++;
     assert_int_equal(tune_choose(&caps, &p).mats_m, 2);
-    p.b_chunks = false;
+    p.b_vectors = false;
     p.m = p.n = 1000; /* 64 tiles of that, for an assumed 64 processors */
     assert_int_equal(tune_choose(&caps, &p).rows, 128);
     caps.processors = 65;

@@ -48,7 +48,7 @@ static void cpu_attends_by_address(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
-/* Few rows of whole chunks: features in lanes. */
+/* Few rows of whole vectors: features in lanes. */
 static void cpu_decodes_by_features(void **state)
 {
     (void)state;
@@ -252,7 +252,7 @@ static void fused_tiles(void **state)
     p.head_dim = p.value_dim = 5000; /* of any size */
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.q_whole);
-    assert_true(c.n_chunk > 1);
+    assert_true(c.n_feature_tile > 1);
     caps.without = KERNEL_SET(KERNEL_attention_tile);
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
@@ -283,7 +283,7 @@ static void tiles_fit_registers(void **state)
         tune_attention(&caps, &p, &c);
         assert_int_equal(c.kernel, KERNEL_attention_tile);
         assert_true(c.lanes == want[i].lanes && c.lanes_y == want[i].lanes_y);
-        assert_true(c.rows == want[i].rows && c.n_chunk == 1);
+        assert_true(c.rows == want[i].rows && c.n_feature_tile == 1);
         caps.properties.max_workgroup = 128;
         tune_attention(&caps, &p, &c);
         assert_int_equal(c.lanes * c.lanes_y, 128);
@@ -330,7 +330,7 @@ static void check_tile_sizes(const struct caps *caps, const struct attention_pro
 static void check_coop_sizes(const struct caps *caps, const struct attention_problem *p,
                              const struct attention_choice *c)
 {
-    uint32_t parts = caps->least_subgroup / c->size.m * c->columns;
+    uint32_t row_lanes = caps->least_subgroup / c->size.m * c->columns;
     assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
     assert_int_equal(c->lanes, c->lanes_y * caps->least_subgroup);
     assert_int_equal(c->tile, c->lanes_y / c->columns * c->size.m);
@@ -338,10 +338,10 @@ static void check_coop_sizes(const struct caps *caps, const struct attention_pro
     assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
     assert_int_equal(4 * c->value4 % (c->size.n * c->columns), 0);
     assert_true(c->keys % (c->size.n * c->columns) == 0 && c->keys % c->size.k == 0);
-    assert_true(parts > 0 && c->keys % (8 * parts) == 0 && c->keys / parts <= 32);
+    assert_true(row_lanes > 0 && c->keys % (8 * row_lanes) == 0 && c->keys / row_lanes <= 32);
     assert_true(p->q_type == p->kv_type && p->kv_type == p->v_type);
     assert_true(p->q_type != VKA_F32 && p->o_type != VKA_F32);
-    assert_int_equal(c->n_chunk, 1);
+    assert_int_equal(c->n_feature_tile, 1);
 }
 
 static void check_coop2_sizes(const struct caps *caps, const struct attention_problem *p,
@@ -358,7 +358,7 @@ static void check_coop2_sizes(const struct caps *caps, const struct attention_pr
     assert_int_equal(c->keys % c->size.n, 0);
     assert_true(p->q_type == p->kv_type && p->kv_type == p->v_type);
     assert_true(p->q_type != VKA_F32 && p->o_type != VKA_F32);
-    assert_int_equal(c->n_chunk, 1);
+    assert_int_equal(c->n_feature_tile, 1);
 }
 
 static void check_decode_sizes(const struct caps *caps, const struct attention_problem *p,
@@ -375,7 +375,7 @@ static void check_decode_sizes(const struct caps *caps, const struct attention_p
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % k_elements == 0);
     assert_true(4 * c->value4 % v_elements == 0);
     assert_in_range(4 * c->value4 / v_elements, 1, DECODE_THREADS);
-    assert_int_equal(c->n_chunk, 1);
+    assert_int_equal(c->n_feature_tile, 1);
     assert_false(c->map);
 }
 
@@ -391,7 +391,7 @@ static void check_attention_tile(const struct caps *caps, const struct attention
         check_coop2_sizes(caps, p, c);
     else
         check_coop_sizes(caps, p, c);
-    assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
+    assert_true(c->n_feature_tile * c->value4 * 4 >= p->value_dim);
     assert_true(c->n_split > 0);
     if (c->n_split > 1) {
         assert_true(!p->ragged || c->split_keys == TUNE_CHAIN);

@@ -15,9 +15,9 @@
 #include "params/train.h"
 #include "tune_devices.h"
 
-static uint32_t round_up(uint32_t n, uint32_t unit)
+static uint32_t round_up(uint32_t n, uint32_t multiple)
 {
-    return (n + unit - 1) / unit * unit;
+    return (n + multiple - 1) / multiple * multiple;
 }
 
 /* Sums that no register file holds would lie in memory. */
@@ -57,15 +57,15 @@ static void check_tile(const struct caps *caps, const struct backward_problem *p
     assert_true(t->lanes_x * t->lanes_y <= caps->properties.max_workgroup);
     assert_true(tune_backward_shared(c, stage) <= caps->properties.max_shared_memory);
     assert_true(own > 0 && BACKWARD_SPAN % others == 0);
-    assert_true(t->depth4 > 0 && t->n_chunk > 0);
+    assert_true(t->depth4 > 0 && t->n_feature_tile > 0);
     assert_true(c->head4 >= round_up(problem->head_dim, 4) / 4 &&
                 c->value4 >= round_up(problem->value_dim, 4) / 4);
     if (stage == BACKWARD_SUMS)
-        assert_true(t->a4 == 0 && t->b4 == 0 && t->n_chunk == 1);
+        assert_true(t->a4 == 0 && t->b4 == 0 && t->n_feature_tile == 1);
     else
-        assert_true(4 * t->a4 * t->n_chunk >= problem->head_dim);
+        assert_true(4 * t->a4 * t->n_feature_tile >= problem->head_dim);
     if (stage == BACKWARD_KEYS)
-        assert_true(4 * t->b4 * t->n_chunk >= problem->value_dim);
+        assert_true(4 * t->b4 * t->n_feature_tile >= problem->value_dim);
     if (c->kernel == KERNEL_attention_backward)
         check_scalar(t);
     else
@@ -89,7 +89,7 @@ static void tiles(void **state)
             assert_non_null(c.reason);
             for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
                 check_tile(&caps, &problem, &c, stage);
-                chunked += c.tiles[stage].n_chunk > 1;
+                chunked += c.tiles[stage].n_feature_tile > 1;
             }
             usable += c.usable;
             matrices += c.usable && c.kernel != KERNEL_attention_backward;
@@ -136,7 +136,7 @@ static void matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_backward_coop_f16);
     assert_true(c.usable && c.preferred);
     assert_int_equal(backward_own(&c.tiles[BACKWARD_KEYS]), 64);
-    assert_int_equal(c.tiles[BACKWARD_KEYS].n_chunk, 1);
+    assert_int_equal(c.tiles[BACKWARD_KEYS].n_feature_tile, 1);
     assert_int_equal(backward_vector(&c), 8);
     tune_attention_backward(&caps, &bf16, &c);
     assert_int_equal(c.kernel, KERNEL_attention_backward_coop_bf16);

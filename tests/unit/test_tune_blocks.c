@@ -109,7 +109,7 @@ static void cached_products(void **state)
                     .m = rows[r], .k = 64, .a_type = types[t], .b_type = types[t], .cached = true};
                 struct matmul_problem context = {
                     .m = rows[r], .n = 64, .b_type = types[t], .hidden = true, .cached = true};
-                scores.a_chunks = scores.b_chunks = context.a_chunks = true;
+                scores.a_vectors = scores.b_vectors = context.a_vectors = true;
                 enum kernel wanted[2] = {KERNEL_COUNT, KERNEL_COUNT};
                 for (size_t c = 0; c < COUNTOF(capacities); c++) {
                     scores.batch = context.batch = 1 + 7 * c;

@@ -27,8 +27,8 @@ static struct matmul_problem any_problem(void)
         .a_vec = below(2),
         .b_vec = below(2),
         .a_plain = below(2),
-        .a_chunks = below(2),
-        .b_chunks = below(2),
+        .a_vectors = below(2),
+        .b_vectors = below(2),
         .hidden = below(2),
     };
 }
@@ -60,15 +60,15 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         return;
     }
     if (c.kernel == KERNEL_matmul_few) {
-        uint32_t blocks = c.lanes / c.columns, fours = c.chunks * (p->b_type == VKA_F32 ? 1 : 2);
-        uint32_t chunks = c.rows * blocks * FEW_PITCH(fours) + c.lanes * FEW_PITCH(c.chunks);
-        assert_in_range(16 * chunks, 1, has->max_shared_memory);
+        uint32_t blocks = c.lanes / c.columns, fours = c.vectors * (p->b_type == VKA_F32 ? 1 : 2);
+        uint32_t vectors = c.rows * blocks * FEW_PITCH(fours) + c.lanes * FEW_PITCH(c.vectors);
+        assert_in_range(16 * vectors, 1, has->max_shared_memory);
         assert_in_range(c.lanes, 32, has->max_workgroup);
         assert_in_range(c.rows, 1, FEW_TILE_ROWS);
-        assert_true(c.rows <= 4 * FEW_PITCH(c.chunks)); /* sums of blocks take the place of B */
+        assert_true(c.rows <= 4 * FEW_PITCH(c.vectors)); /* sums of blocks take the place of B */
         assert_int_equal(blocks * c.columns, c.lanes);
-        assert_int_equal(MATMUL_BLOCK % (16 / (p->b_type == VKA_F32 ? 4 : 2) * c.chunks), 0);
-        assert_true(p->b_chunks && !c.b_tile);
+        assert_int_equal(MATMUL_BLOCK % (16 / (p->b_type == VKA_F32 ? 4 : 2) * c.vectors), 0);
+        assert_true(p->b_vectors && !c.b_tile);
         return;
     }
     if (c.kernel == KERNEL_matmul_tile) {
@@ -84,7 +84,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     if (c.kernel == KERNEL_matmul_address || c.kernel == KERNEL_matmul_texel) {
         assert_int_equal(has->subgroup_size, 8);
         assert_int_equal(c.columns, c.b_tile);
-        assert_int_equal(c.b_tile % COPY_RUN, 0);
+        assert_int_equal(c.b_tile % COPY_EACH, 0);
         assert_int_equal(c.b_tile, tune_weight_tile(caps));
         assert_true(c.pack_a || p->a_plain);
         assert_in_range(c.rows, 1, c.kernel == KERNEL_matmul_address ? ADDRESS_ROWS : TEXEL_ROWS);

@@ -243,7 +243,7 @@ static void matrices_that_do_not_fit(void **state)
     assert_int_equal(c.tile, 32);
     narrow.least_subgroup = 8; /* fewer lanes than a matrix has rows */
     small.properties.max_shared_memory = 16384;
-    odd.matrix_f16.n = 4; /* not whole chunks */
+    odd.matrix_f16.n = 4; /* not whole vectors */
     const struct caps *const unfit[] = {&narrow, &small, &odd};
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
         tune_attention(unfit[i], &p, &c);

@@ -38,7 +38,7 @@ static void chunked(void **state)
             tune_chunked(&caps, cases[i].head_dim, cases[i].value_dim, DECAY_HEAD, &c);
         assert_int_equal(fits ? c.lanes : 0, cases[i].lanes);
         if (fits)
-            assert_int_equal(c.chunks, (cases[i].head_dim + 3) / 4);
+            assert_int_equal(c.fours, (cases[i].head_dim + 3) / 4);
         assert_false(tune_chunked(&caps, cases[i].head_dim, cases[i].value_dim, DECAY_KEY, &c));
     }
 }

@@ -22,13 +22,13 @@
 #define FLOATS_CACHED(item)
 #define FLOATS_WEIGHT(item)
 #define FLOATS_BLOCK(item)
-#define FLOATS_RUNS(item)
+#define FLOATS_BUNDLES(item)
 #define WEIGHTS_FLOAT(item) item,
 #define WEIGHTS_INTEGER(item)
 #define WEIGHTS_CACHED(item)
 #define WEIGHTS_WEIGHT(item) item,
 #define WEIGHTS_BLOCK(item) item,
-#define WEIGHTS_RUNS(item) item,
+#define WEIGHTS_BUNDLES(item) item,
 #define DTYPE_OF(NAME, name) VKA_##NAME
 #define NAME_OF(NAME, name) #name
 const char *const option_dtypes[] = {TYPES(FLOATS, FLOATS, NAME_OF) NULL};

@@ -40,8 +40,8 @@ def text(name: str) -> str:
     """The file of a grid: two entries a word, the first in its low half, and four words a row."""
     numbers = entries(name)
     words = [low | high << 16 for low, high in zip(numbers[::2], numbers[1::2])]
-    chunks = [words[i : i + 4] for i in range(0, len(words), 4)]
-    rows = ["WORDS(" + ", ".join(f"0x{word:08x}u" for word in chunk) + ")" for chunk in chunks]
+    vectors = [words[i : i + 4] for i in range(0, len(words), 4)]
+    rows = ["WORDS(" + ", ".join(f"0x{word:08x}u" for word in vector) + ")" for vector in vectors]
     count, values = GRIDS[name].grid_shape
     head = f"/* {count} entries of {values} values, by tools/dev/grids.py. */\n"
     return head + ",\n".join(rows) + "\n"

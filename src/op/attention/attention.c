@@ -184,7 +184,7 @@ static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
 {
     struct attention a;
     ENSURE(attention_check(plan, caller, op, use, &a));
-    if (a.n_chunk_key && !a.state)
+    if (a.key_chunk && !a.state)
         return log_error(&plan->device->log, VKA_INVALID, "%s: state is NULL", caller);
     ENSURE(plan_attention(plan, &a,
                           &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,

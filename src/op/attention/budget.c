@@ -74,7 +74,7 @@ uint32_t attention_tiles(const struct attention *a, const struct head_slice *s)
 uint32_t attention_groups(const struct attention *a, const struct head_slice *s)
 {
     const struct attention_choice *c = &a->choice;
-    return s->n_head / (a->n_head / a->n_kv_head) * c->n_chunk;
+    return s->n_head / (a->n_head / a->n_kv_head) * c->n_feature_tile;
 }
 
 void attention_set_tiles(const struct attention_cuts *cuts, uint32_t tile,
@@ -104,14 +104,14 @@ struct work attention_work(const struct attention *a, const struct head_slice *s
     struct band b = band_of(a);
     uint32_t group = a->n_head / a->n_kv_head, bounds[2], first = range.first, end = range.end;
     double split = c->n_split > 1 ? ceil((double)(end - first) / c->split_keys) : 1;
-    double key =
-        2.0 * a->head_dim + 2.0 * a->value_dim / c->n_chunk + attention_score_work(a->options);
+    double key = 2.0 * a->head_dim + 2.0 * a->value_dim / c->n_feature_tile +
+                 attention_score_work(a->options);
     double row = WORK_MOVE * (a->head_dim + a->value_dim); /* q and the context in and out */
     double rows = (double)tiles * c->tile, keys = rows * (end - first); /* of one key head */
     if (a->sequences) { /* each tile may see all keys of its sequence */
         keys = rows * attention_count_keys(a, 0, 1, first, end);
     } else if (a->n_sequence) {
-        /* Tiles of a long sequence are dealt out over passes: its share, and one of each other. */
+        /* Tiles of a long sequence are dealt out over passes: its own, and one of each other. */
         double passes = (double)attention_tiles(a, s) / tiles;
         double full = ((double)s->n_query * group / c->tile + 1) / passes + 1;
         keys = fmin(tiles, full) * c->tile * (end - first);
@@ -125,7 +125,7 @@ struct work attention_work(const struct attention *a, const struct head_slice *s
         most = fmin(most, b.left + b.right + 1 + divide_up(c->tile, group));
     if (c->n_split > 1)
         most = fmin(most, c->split_keys);
-    double outer = (double)s->n_batch * s->n_head / group * c->n_chunk;
+    double outer = (double)s->n_batch * s->n_head / group * c->n_feature_tile;
     return (struct work){
         .ops = outer * (keys * key + rows * row * split),
         .longest = c->tile * (most * key + row),

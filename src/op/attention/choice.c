@@ -118,7 +118,7 @@ static enum vka_status check_exact(const struct vka_plan *plan, const struct att
     bool blocks = in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
     const char *why = plan->path == VKA_PATH_FUSED ? "the fused path"
                       : a->n_sequence              ? "a ragged batch"
-                      : a->n_chunk_key             ? "key chunks"
+                      : a->key_chunk               ? "key chunks"
                       : blocks                     ? "a cache of a block type"
                                                    : NULL;
     if (!why)
@@ -138,9 +138,9 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
     a->fused |= in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
-    a->fused |= a->n_sequence || a->n_chunk_key;
+    a->fused |= a->n_sequence || a->key_chunk;
     job.fused = a->fused;
-    job.refusals = a->n_chunk_key ? &plan->device->refusals : NULL;
+    job.refusals = a->key_chunk ? &plan->device->refusals : NULL;
     ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
     a->fused |= a->choice.usable && a->choice.preferred;
     return VKA_OK;
@@ -156,11 +156,11 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .o_type = a->output.dtype,
         .head_dim = a->head_dim,
         .value_dim = a->value_dim,
-        .k_vec = attention_rows_of(&a->k, 4), /* bytes of quantised rows are whole chunks */
+        .k_vec = attention_rows_of(&a->k, 4), /* bytes of quantised rows are whole vectors */
         .v_vec = attention_rows_of(&a->v, 4),
-        .k_chunks = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
-        .v_chunks = attention_rows_of(&a->v, 8),
-        /* A scale of 0 too: kernels that scale a chunk's maximum would make NaN of -inf. */
+        .k_vectors = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
+        .v_vectors = attention_rows_of(&a->v, 8),
+        /* A scale of 0 too: kernels that scale a vector's maximum would make NaN of -inf. */
         .bias = options->mask || options->softcap != 0 || options->alibi || a->scale == 0,
         .dropout = options->dropout != 0,
         .reads_masked = options->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),

@@ -120,15 +120,15 @@ static struct attention_cuts whole_cuts(const struct attention *a, const struct 
     const struct attention_choice *c = &a->choice;
     uint32_t tiles = attention_tiles(a, s), bounds[2], multiple = attention_span_multiple(c);
     struct attention_cuts cuts = {tiles, tiles, c->n_split, 1, 0, c->split_keys};
-    if (a->n_chunk_key)
+    if (a->key_chunk)
         cuts.splits = 1;
     if (c->n_split > 1)
         return cuts;
     attention_find_bounds(a, s, bounds);
     uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / multiple;
     uint32_t end = divide_up(bounds[1], multiple);
-    cuts.key = a->n_chunk_key ? a->key_first : first * multiple;
-    cuts.keys = a->n_chunk_key ? a->n_chunk_key : (end > first ? end - first : 1) * multiple;
+    cuts.key = a->key_chunk ? a->key_first : first * multiple;
+    cuts.keys = a->key_chunk ? a->key_chunk : (end > first ? end - first : 1) * multiple;
     return cuts;
 }
 
@@ -140,7 +140,7 @@ struct key_range attention_chain_keys(const struct attention *a, const struct at
     if (c->n_split > 1) {
         first = (uint64_t)split * c->split_keys;
         end = first + c->split_keys;
-    } else if (a->n_chunk_key) {
+    } else if (a->key_chunk) {
         first = 0;
         end = a->n_kv;
     }
@@ -159,9 +159,9 @@ struct key_range attention_pass_keys(const struct attention *a, const struct att
         first += (uint64_t)span * cuts->keys;
         end = least(first + cuts->keys, chain.end);
     }
-    if (a->n_chunk_key) {
+    if (a->key_chunk) {
         first = first > a->key_first ? first : a->key_first;
-        end = least(end, (uint64_t)a->key_first + a->n_chunk_key);
+        end = least(end, (uint64_t)a->key_first + a->key_chunk);
     }
     if (first >= end)
         return (struct key_range){0, 0};
@@ -181,8 +181,8 @@ static bool halve_keys(const struct attention *a, struct attention_cuts *cuts)
     if (steps == 1)
         return false;
     if (c->n_split == 1)
-        chain = a->n_chunk_key ? a->n_chunk_key
-                               : least((uint64_t)cuts->n_span * cuts->keys, a->n_kv - cuts->key);
+        chain = a->key_chunk ? a->key_chunk
+                             : least((uint64_t)cuts->n_span * cuts->keys, a->n_kv - cuts->key);
     cuts->keys = divide_up(steps, 2) * multiple;
     cuts->n_span = divide_up((uint32_t)chain, cuts->keys);
     return true;

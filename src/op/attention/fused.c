@@ -43,7 +43,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
     const struct attention *a = cut->job;
     struct attention_cuts cuts;
-    if (a->n_chunk_key)
+    if (a->key_chunk)
         return CUT_FITS;
     int axis = cut_first_axis(slice, cut->multiple);
     if (axis != CUT_FITS)
@@ -65,7 +65,7 @@ static const char *why_not(const struct vka_plan *plan, const struct attention_c
 
 /* Adds the passes for a key chunk. UNSUPPORTED where attention over all keys would not be one chain
  * of fused passes. */
-static enum vka_status add_chunk(struct vka_plan *plan, const struct attention *given)
+static enum vka_status add_key_chunk(struct vka_plan *plan, const struct attention *given)
 {
     struct log *log = &plan->device->log;
     struct attention problem = *given, *a = &problem;
@@ -89,8 +89,8 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
     const struct head_slice s = head_slice_of(&(struct head_slice){0}, slice);
     struct attention_cuts cuts;
     uint32_t multiple[CUT_AXES];
-    if (a->n_chunk_key)
-        return add_chunk(plan, a);
+    if (a->key_chunk)
+        return add_key_chunk(plan, a);
     slice_multiples(a, multiple);
     attention_cut(plan, a, &s, cut_first_axis(slice, multiple) == CUT_FITS, &cuts);
     return attention_add_passes(plan, a, &s, &cuts); /* reports what does not fit */

@@ -111,7 +111,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
         .query_first = s->query,
         .scale = a->scale,
         ATTENTION_DRAW(options),
-        .n_chunk = c->n_chunk,
+        .n_feature_tile = c->n_feature_tile,
         .n_split = c->n_split,
         .split_keys = c->split_keys,
     };
@@ -144,8 +144,8 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     if (last_split > place->split)
         chain.end = place->keys.end;
     bool first = place->keys.first == chain.first, last = place->keys.end == chain.end;
-    const struct vka_tensor *from = &place->states[a->n_chunk_key ? 0 : (place->span + 1) % 2];
-    const struct vka_tensor *to = &place->states[a->n_chunk_key ? 0 : place->span % 2];
+    const struct vka_tensor *from = &place->states[a->key_chunk ? 0 : (place->span + 1) % 2];
+    const struct vka_tensor *to = &place->states[a->key_chunk ? 0 : place->span % 2];
     if (c->n_split > 1)
         plan_bind(plan, pass, SLOT_OUTPUT, place->records, true, &p->o_offset);
     if (first && last)
@@ -198,7 +198,7 @@ static enum vka_status add_place(struct vka_plan *plan, const struct attention *
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(operands.k_type),
         vka_dtype_name(operands.v_type), c->tile, p.split_count);
-    if ((cuts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
+    if ((cuts->n_span > 1 || a->key_chunk) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", place->keys.first);
     return plan_add_pass(plan, &pass);
 }
@@ -211,7 +211,7 @@ static enum vka_status make_states(struct vka_plan *plan, const struct attention
     const struct attention_choice *c = &a->choice;
     const uint32_t size[4] = {s->n_batch, attention_groups(a, s), cuts->tiles,
                               c->tile * attention_state_pitch(c)};
-    if (cuts->n_span == 1 || a->n_chunk_key)
+    if (cuts->n_span == 1 || a->key_chunk)
         return VKA_OK;
     for (int i = 0; i < 2; i++)
         ENSURE(plan_scratch(plan, VKA_F32, size, &states[i]));
@@ -247,7 +247,7 @@ enum vka_status attention_add_passes(struct vka_plan *plan, const struct attenti
     fill_pass(plan, a, s, &common, &p);
     if (tune_takes_tiles(c->kernel))
         ENSURE(attention_bind_map(plan, a, s, &common, &p, &map));
-    if (a->n_chunk_key)
+    if (a->key_chunk)
         attention_state_cuts(a, s, &states[0], &records);
     else if (c->n_split > 1)
         ENSURE(attention_make_records(plan, a, s, cuts, &records));
@@ -255,7 +255,7 @@ enum vka_status attention_add_passes(struct vka_plan *plan, const struct attenti
     for (place.tile = 0; place.tile < divide_up(cuts->n_tile, cuts->tiles); place.tile++)
         ENSURE(add_tiles(plan, a, s, cuts, &place, &common, &p));
     const struct vka_tensor *scratch[] = {&states[0], &states[1], &records, &map};
-    for (size_t i = a->n_chunk_key ? 3 : 0; i < COUNTOF(scratch); i++)
+    for (size_t i = a->key_chunk ? 3 : 0; i < COUNTOF(scratch); i++)
         if (scratch[i]->storage)
             plan_scratch_free(plan, scratch[i]);
     return VKA_OK;

@@ -296,8 +296,8 @@ static enum vka_status check_packed(struct vka_plan *plan, const char *caller,
 }
 
 /* Checks a key chunk, where op is one, and sets a->n_kv to the number of all keys. */
-static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
-                                   const struct vka_attention_op *op, struct attention *a)
+static enum vka_status check_key_chunk(struct vka_plan *plan, const char *caller,
+                                       const struct vka_attention_op *op, struct attention *a)
 {
     struct log *log = &plan->device->log;
     uint64_t end = (uint64_t)op->key_first + a->n_kv;
@@ -325,11 +325,11 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
                        (shape->size[0] == 1 || shape->stride[0] == 1),
                    "%s: state is a view, or not of rank 1", caller);
     }
-    if (op->n_key == a->n_kv) /* a chunk of all keys is an ordinary problem */
+    if (op->n_key == a->n_kv) /* a key chunk of all keys is an ordinary problem */
         return VKA_OK;
     a->state = op->state;
     a->key_first = op->key_first;
-    a->n_chunk_key = a->n_kv;
+    a->key_chunk = a->n_kv;
     a->n_kv = op->n_key;
     return VKA_OK;
 }
@@ -439,7 +439,7 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
     }
     ENSURE_ARG(op->cache || (!op->n_append && !op->cache_layer),
                "%s: n_append or cache_layer is given without cache", caller);
-    ENSURE(check_chunk(plan, caller, op, a));
+    ENSURE(check_key_chunk(plan, caller, op, a));
     ENSURE(attention_check_options(plan, caller, a));
     ENSURE(check_overlaps(plan, caller, op));
     a->q = *op->q;

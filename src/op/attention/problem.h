@@ -21,8 +21,8 @@ struct attention {
     const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
     uint32_t n_sequence;                         /* 0: not ragged */
     const struct vka_cache *sequences; /* ragged: has the keys, and kv_start is NULL; else NULL */
-    /* Fused path only: k and v are keys key_first .. key_first + n_chunk_key - 1 of n_kv. */
-    uint32_t key_first, n_chunk_key; /* n_chunk_key 0: all keys */
+    /* Fused path only: k and v are keys key_first .. key_first + key_chunk - 1 of n_kv. */
+    uint32_t key_first, key_chunk; /* key_chunk 0: all keys */
     const struct vka_tensor *state;
     /* Sizes that the kernel is chosen for: those of the problem that this one is cut from. */
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
@@ -72,7 +72,7 @@ enum vka_status attention_check_ragged(struct vka_plan *plan, const char *caller
 /* Whether the operation writes its output: false for all key chunks but the last. */
 static inline bool attention_is_last(const struct attention *a)
 {
-    return !a->n_chunk_key || a->key_first + a->n_chunk_key == a->n_kv;
+    return !a->key_chunk || a->key_first + a->key_chunk == a->n_kv;
 }
 
 /* The scale and the norm's epsilon that options ask for. */

@@ -80,10 +80,11 @@ static struct work merge_work(const struct vka_plan *plan, const struct attentio
     const struct attention_choice *c = &a->choice;
     double row = WORK_MOVE * c->n_split * RECORD_PITCH(a->value_dim);
     double rows = (double)tile_rows(c, cuts);
-    double in_turn = a->n_sequence ? c->tile : ceil(rows / plan->caps.max_groups[0]);
+    double rows_each = a->n_sequence ? c->tile : ceil(rows / plan->caps.max_groups[0]);
     double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
-    double turns = 32 + (2 + features) * (c->n_split / 4.0 + 4);
-    return (struct work){row * rows * (double)heads_of(a, s), row * in_turn, (in_turn + 1) * turns};
+    double rounds = 32 + (2 + features) * (c->n_split / 4.0 + 4);
+    return (struct work){row * rows * (double)heads_of(a, s), row * rows_each,
+                         (rows_each + 1) * rounds};
 }
 
 bool attention_merge_fits(const struct vka_plan *plan, const struct attention *a,
@@ -140,7 +141,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
 static uint64_t count_chain(const struct attention *a, const struct head_slice *all)
 {
     const struct attention_choice *c = &a->choice;
-    uint64_t rows = heads_of(a, all) * c->n_chunk * attention_tiles(a, all) * c->tile;
+    uint64_t rows = heads_of(a, all) * c->n_feature_tile * attention_tiles(a, all) * c->tile;
     uint64_t floats = rows * attention_state_pitch(c);
     return (floats + STATE_MULTIPLE - 1) / STATE_MULTIPLE * STATE_MULTIPLE;
 }

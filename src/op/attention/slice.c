@@ -55,7 +55,7 @@ bool attention_slice_fits(const struct vka_plan *plan, const struct attention *a
     uint64_t queries = (uint64_t)(a->n_head / a->n_kv_head) * a->n_q, keys = a->n_kv;
     uint64_t heads = (uint64_t)slice->size[0] * slice->size[1];
     uint64_t bytes = heads * (queries > keys ? queries : keys) * row;
-    return in->use.cache || a->n_chunk_key || bytes <= plan->caps.properties.max_allocation;
+    return in->use.cache || a->key_chunk || bytes <= plan->caps.properties.max_allocation;
 }
 
 void attention_take_slice(const struct attention *a, const struct attention_inputs *in,

@@ -20,7 +20,7 @@
 #define FEW_ROWS_CPU 16u
 #define FEW_ROWS 1024u
 #define MANY_ROWS 32u
-#define RUN 8u
+#define ROWS_EACH 8u
 #define SEARCH 33 /* loop iterations that find the sequence of a packed row */
 
 struct append {
@@ -127,7 +127,7 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
     p->state_offset += slice->first[0];
 }
 
-/* Units of a row of keys and of queries, or of values: two features each. */
+/* Items of a row of keys and of queries, or of values: two features each. */
 static uint32_t items_of(uint32_t n_feature, uint32_t dim)
 {
     return dim / 2 + (n_feature - dim) / 2 + (n_feature - dim) % 2;
@@ -155,9 +155,9 @@ static bool joins_kinds(const struct vka_plan *plan, const uint32_t size[4])
 }
 
 /* Rows of an invocation: what it does before its first row takes as long as several rows. */
-static uint32_t run_of(uint32_t n_row)
+static uint32_t rows_each(uint32_t n_row)
 {
-    return n_row < MANY_ROWS ? 1 : RUN;
+    return n_row < MANY_ROWS ? 1 : ROWS_EACH;
 }
 
 /* Work of some rows of a key head. */
@@ -165,16 +165,16 @@ static double row_work(const struct append *a)
 {
     const struct vka_cache_layer_info *i = info_of(a);
     double place = (a->k ? i->head_dim : 0.0) + (a->v ? i->value_dim : 0.0);
-    double turn = a->q ? (a->group + 1.0) * i->head_dim : 0.0;
-    return WORK_PLACE * place + WORK_SCORE * turn;
+    double rotation = a->q ? (a->group + 1.0) * i->head_dim : 0.0;
+    return WORK_PLACE * place + WORK_SCORE * rotation;
 }
 
 static struct work work_of(const struct append *a, const uint32_t size[4])
 {
-    const double rows = (double)size[0] * size[1] * size[2], run = run_of(size[2]);
+    const double rows = (double)size[0] * size[1] * size[2], each = rows_each(size[2]);
     return (struct work){rows * row_work(a),
-                         2 * lanes_of(a) * run * (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
-                         run * (1 + SEARCH)};
+                         2 * lanes_of(a) * each * (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
+                         each * (1 + SEARCH)};
 }
 
 /* Fills in a pass, but for the binding of its parameters. */
@@ -185,11 +185,11 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
     const struct vka_cache_info *i = &cache->info;
     const struct vka_cache_layer_info *layer = info_of(a);
     const uint32_t *size = slice->size, dim = a->rope ? a->rope->dim : 0;
-    const uint32_t run = run_of(size[2]), lanes = lanes_of(a);
-    const uint64_t items = (uint64_t)divide_up(size[2], run) * widest_of(a);
+    const uint32_t each = rows_each(size[2]), lanes = lanes_of(a);
+    const uint64_t items = (uint64_t)divide_up(size[2], each) * widest_of(a);
     *p = (struct append_params){
         .n_row = size[2],
-        .run = run,
+        .each = each,
         .n_key = a->k ? size[1] : 0,
         .n_value = a->v ? size[1] : 0,
         .head_dim = layer->head_dim,

@@ -143,9 +143,9 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
 
 void axes_set_grid(struct pass *pass, double items)
 {
-    uint64_t groups = (uint64_t)(items / (UNIT_LANES * UNIT_RUN)) + 1;
-    pass->groups[0] = (uint32_t)least(groups, UNIT_GRID);
-    pass->groups[1] = saturate(groups / UNIT_GRID + (groups % UNIT_GRID != 0));
+    uint64_t groups = (uint64_t)(items / (ITEM_LANES * ITEMS_EACH)) + 1;
+    pass->groups[0] = (uint32_t)least(groups, ITEM_GRID);
+    pass->groups[1] = saturate(groups / ITEM_GRID + (groups % ITEM_GRID != 0));
     pass->groups[2] = 1;
 }
 

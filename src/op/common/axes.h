@@ -46,7 +46,7 @@ struct axes_job {
  * furthest, the grid the longest one. */
 int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice);
 
-/* Sets the grid of a kernel that counts items, see UNIT_LANES. */
+/* Sets the grid of a kernel that counts items, see ITEM_LANES. */
 void axes_set_grid(struct pass *pass, double items);
 
 /* Strides, without the offset, which plan_bind gives. */

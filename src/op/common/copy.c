@@ -15,9 +15,9 @@ struct copy {
 
 static struct work work_of(const uint32_t size[4])
 {
-    double runs = (double)size[0] * size[1] * divide_up(size[2], COPY_RUN);
-    double one = WORK_MOVE * COPY_RUN * COPY_LANES;
-    return (struct work){one * runs * divide_up(size[3], COPY_LANES), one, COPY_RUN + 1};
+    double count = (double)size[0] * size[1] * divide_up(size[2], COPY_EACH);
+    double one = WORK_MOVE * COPY_EACH * COPY_LANES;
+    return (struct work){one * count * divide_up(size[3], COPY_LANES), one, COPY_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const struct copy *copy, struct pass *pass)
@@ -51,7 +51,7 @@ static void make_pass(const struct vka_plan *plan, const struct copy *copy, stru
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(size);
     pass->groups[0] = divide_up(size[3], COPY_LANES);
-    pass->groups[1] = divide_up(size[2], COPY_RUN);
+    pass->groups[1] = divide_up(size[2], COPY_EACH);
     pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
              size[3], vka_dtype_name(copy->from.dtype), vka_dtype_name(copy->to.dtype));
@@ -124,12 +124,12 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
 {
     struct copy probe = *(const struct copy *)problem;
     struct pass pass = {0};
-    n = calibrate_groups(plan, 4 * COPY_RUN * COPY_LANES, n);
-    const uint32_t size[4] = {n, 1, COPY_RUN, COPY_LANES};
+    n = calibrate_groups(plan, 4 * COPY_EACH * COPY_LANES, n);
+    const uint32_t size[4] = {n, 1, COPY_EACH, COPY_LANES};
     ENSURE(plan_scratch(plan, probe.from.dtype, size, &probe.from));
     ENSURE(plan_scratch(plan, probe.to.dtype, size, &probe.to));
     probe.to.shape.stride[2] = 1;
-    probe.to.shape.stride[3] = COPY_RUN;
+    probe.to.shape.stride[3] = COPY_EACH;
     probe.tile = 0;
     make_pass(plan, &probe, &pass);
     return plan_add_pass(plan, &pass);
@@ -147,7 +147,7 @@ static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy, c
     uint32_t tile = copy->tile ? copy->tile : 1;
     const struct cut cut = {
         .job = copy,
-        .multiple = {1, 1, copy->tile ? tile : COPY_RUN, COPY_LANES},
+        .multiple = {1, 1, copy->tile ? tile : COPY_EACH, COPY_LANES},
         .least = {1, 1, tile, 1},
         .kernel = KERNEL_copy,
         .whole = work_of(copy->from.shape.size),

@@ -15,7 +15,7 @@ static struct work work_of(const struct map *map, const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3];
     double each = map->function ? WORK_SCORE : 2 * WORK_MOVE;
-    return (struct work){n * each, 2 * UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
+    return (struct work){n * each, 2 * ITEM_LANES * ITEMS_EACH * each, ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -62,7 +62,7 @@ enum vka_status plan_map(struct vka_plan *plan, struct map *map)
     axes_merge(shapes, map->b.storage ? 3 : 2, 0, 4);
     const struct cut cut = {
         .job = map,
-        .multiple = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, 2 * ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_map,
         .whole = work_of(map, map->y.shape.size),

@@ -258,11 +258,11 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     struct matmul_choice choice = *given_choice;
     uint64_t input = input_limit(plan, &choice);
     bool coop = choice.size.m != 0; /* takes inputs of one type */
-    bool chunks = coop || choice.kernel == KERNEL_matmul_few ||
-                  choice.kernel == KERNEL_matmul_few_half || choice.kernel == KERNEL_matmul_tile;
+    bool vectors = coop || choice.kernel == KERNEL_matmul_few ||
+                   choice.kernel == KERNEL_matmul_few_half || choice.kernel == KERNEL_matmul_tile;
     bool a = !op.integers && plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
-    if (chunks) { /* true of the rows before packing only */
+    if (vectors) { /* true of the rows before packing only */
         choice.a_vec &= !a;
         choice.b_vec = b ? 0 : choice.b_vec;
     }

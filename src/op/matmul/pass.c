@@ -26,31 +26,31 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-/* Whether the tensor is whole, aligned chunks of 16 bytes along its last axis. */
-static bool has_chunks(const struct vka_tensor *t)
+/* Whether the tensor is whole, aligned vectors of 16 bytes along its last axis. */
+static bool has_vectors(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
-    uint32_t chunk = t->dtype == VKA_F32 ? 4 : 8;
-    bool whole = s->stride[3] == 1 && s->size[3] % chunk == 0 && s->offset % chunk == 0;
+    uint32_t vector = t->dtype == VKA_F32 ? 4 : 8;
+    bool whole = s->stride[3] == 1 && s->size[3] % vector == 0 && s->offset % vector == 0;
     for (uint32_t i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % chunk == 0;
+        whole &= s->size[i] == 1 || s->stride[i] % vector == 0;
     return whole;
 }
 
-/* Whether rows of quantised B are whole runs: 2, of aligned chunks of 16 bytes; 1, of words. */
-static uint32_t runs_along_k(const struct vka_tensor *t)
+/* Whether rows of quantised B are whole bundles: 2, of aligned vectors of 16 bytes; 1, of words. */
+static uint32_t bundles_along_k(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
-    if (RUN_PAIR_WORDS(t->dtype) == 0 || s->size[3] % RUN_VALUES != 0)
+    if (BUNDLE_PAIR_WORDS(t->dtype) == 0 || s->size[3] % BUNDLE_VALUES != 0)
         return 0;
-    bool chunks = true;
+    bool vectors = true;
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t values = i == 3 ? s->offset : s->size[i] == 1 ? 0 : (uint64_t)s->stride[i];
-        if (values % RUN_VALUES != 0)
+        if (values % BUNDLE_VALUES != 0)
             return 0;
-        chunks &= dtype_bytes(t->dtype, values) % 16 == 0;
+        vectors &= dtype_bytes(t->dtype, values) % 16 == 0;
     }
-    return chunks && dtype_bytes(t->dtype, s->size[3]) % 16 == 0 ? 2 : 1;
+    return vectors && dtype_bytes(t->dtype, s->size[3]) % 16 == 0 ? 2 : 1;
 }
 
 /* Whether rows of quantised B begin at whole words. */
@@ -87,10 +87,10 @@ static struct kernel_set choose(const struct caps *caps, void *given)
         .a_vec = vec4_along(&op->a, 3),
         .b_vec = !op->b_tile && b_vec4(&op->b),
         .b_tile = op->b_tile,
-        .a_chunks = has_chunks(&op->a),
-        .b_chunks = has_chunks(&op->b),
+        .a_vectors = has_vectors(&op->a),
+        .b_vectors = has_vectors(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
-        .b_runs = runs_along_k(&op->b),
+        .b_bundles = bundles_along_k(&op->b),
         .b_words = words_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
         .c_free = op->c.dtype == VKA_F32 && !op->accumulate,
@@ -137,7 +137,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
         .m = op->c.shape.size[2],
         .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
-        .c_chunks = has_chunks(&op->c),
+        .c_vectors = has_vectors(&op->c),
     };
 }
 

@@ -13,10 +13,10 @@ struct quantise {
 
 static struct work work_of(const uint32_t size[4])
 {
-    double lanes = (double)divide_up(size[3], ACTIVATION_VALUES) * 8, each = 4.0 * QUANTISE_PART;
+    double lanes = (double)divide_up(size[3], ACTIVATION_VALUES) * 8, each = 4.0 * QUANTISE_VALUES;
     double rows = (double)size[0] * size[1] * size[2];
     return (struct work){rows * lanes * each * WORK_MOVE, QUANTISE_LANES * each * WORK_MOVE,
-                         2.0 * QUANTISE_PART};
+                         2.0 * QUANTISE_VALUES};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -31,7 +31,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     struct quantise_params p = {
         .n_head = size[1],
         .k = size[3],
-        .n_part = blocks.size[3] * (ACTIVATION_VALUES / QUANTISE_PART),
+        .n_sixteen = blocks.size[3] * (ACTIVATION_VALUES / QUANTISE_VALUES),
         .from_batch = (uint32_t)from.shape.stride[0],
         .from_head = (uint32_t)from.shape.stride[1],
         .from_row = (uint32_t)from.shape.stride[2],
@@ -50,7 +50,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     p.to_offset /= 4;
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(size);
-    pass->groups[0] = divide_up(p.n_part, QUANTISE_LANES);
+    pass->groups[0] = divide_up(p.n_sixteen, QUANTISE_LANES);
     pass->groups[1] = size[2];
     pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
     snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %s->i8", size[2], size[3],
@@ -68,7 +68,7 @@ enum vka_status matmul_quantise_a(struct vka_plan *plan, struct matmul_op *op)
     job.to.shape.size[3] = size[3];
     const struct cut cut = {
         .job = &job,
-        .multiple = {1, 1, 1, QUANTISE_LANES * QUANTISE_PART},
+        .multiple = {1, 1, 1, QUANTISE_LANES * QUANTISE_VALUES},
         .least = {1, 1, 1, ACTIVATION_VALUES},
         .kernel = KERNEL_quantise,
         .whole = work_of(size),

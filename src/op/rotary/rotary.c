@@ -35,7 +35,7 @@ static enum vka_status make_frequencies(struct vka_plan *plan, struct rotary *ro
 static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3];
-    return (struct work){n * WORK_SCORE, 2 * WORK_SCORE * UNIT_LANES * UNIT_RUN, UNIT_RUN + 1};
+    return (struct work){n * WORK_SCORE, 2 * WORK_SCORE * ITEM_LANES * ITEMS_EACH, ITEMS_EACH + 1};
 }
 
 /* Rows of batch elements and positions of a slice: of axes 0 and 1. */

@@ -23,8 +23,8 @@ struct gather {
 static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * divide_up(size[3], 4);
-    return (struct work){n * 4 * WORK_PLACE, 4 * WORK_PLACE * UNIT_LANES * UNIT_RUN,
-                         5 * UNIT_RUN + 1};
+    return (struct work){n * 4 * WORK_PLACE, 4 * WORK_PLACE * ITEM_LANES * ITEMS_EACH,
+                         5 * ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,

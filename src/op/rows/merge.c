@@ -22,7 +22,7 @@ static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * divide_up(size[3], 4);
     double each = 24 * WORK_MOVE;
-    return (struct work){n * each, each * UNIT_LANES * UNIT_RUN, 6 * UNIT_RUN};
+    return (struct work){n * each, each * ITEM_LANES * ITEMS_EACH, 6 * ITEMS_EACH};
 }
 
 static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
@@ -166,20 +166,20 @@ static enum vka_status add_merge(struct vka_plan *plan, const void *given)
     const struct vka_tensor y = tensor_rank4(op->output);
     struct vka_tensor states[2] = {{0}, {0}};
     ENSURE(plan_settle_kernel(plan, KERNEL_merge_slices));
-    for (uint32_t i = 0, turn = 0; i < op->n_slice; turn++) {
+    for (uint32_t i = 0, nth = 0; i < op->n_slice; nth++) {
         struct merge m = {.y = y};
         for (; m.count < 2 && i < op->n_slice; i++, m.count++) {
             m.x[m.count] = tensor_rank4(op->slices[i]);
             m.l[m.count] = spread(op->log_sum_exps[i], op->output);
         }
-        if (turn) {
+        if (nth) {
             m.state |= SLICES_LOAD;
-            m.from = states[(turn + 1) % 2];
+            m.from = states[(nth + 1) % 2];
         }
         if (i < op->n_slice) {
             uint32_t size[4] = {y.shape.size[0], y.shape.size[1], y.shape.size[2],
                                 y.shape.size[3] + 2};
-            struct vka_tensor *state = &states[turn % 2];
+            struct vka_tensor *state = &states[nth % 2];
             if (!state->storage)
                 ENSURE(plan_scratch(plan, VKA_F32, size, state));
             state->shape.size[3] = y.shape.size[3];

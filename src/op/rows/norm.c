@@ -35,12 +35,12 @@ static uint64_t row_length(const struct norm *norm)
 }
 
 /* Three times over the row; in the loops of an invocation those of a row that is scaled, too, see
- * lib/row_unit.glsl. */
+ * lib/row_power.glsl. */
 static struct work work_of(const struct norm *norm, double rows)
 {
     double n = (double)row_length(norm), row = 4 * WORK_MOVE * n;
-    double turns = n / 2 / norm->lanes + 1;
-    const double loops = (norm->center ? 5 : 3) * (turns + turns / NORM_BLOCK + 2);
+    double rounds = n / 2 / norm->lanes + 1;
+    const double loops = (norm->center ? 5 : 3) * (rounds + rounds / NORM_BLOCK + 2);
     return (struct work){rows * row, row, loops};
 }
 

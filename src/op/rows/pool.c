@@ -5,7 +5,7 @@
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "plan/settle.h"
-#include "params/turns.h"
+#include "params/each.h"
 
 #include <stdio.h>
 
@@ -19,8 +19,8 @@ struct pool {
 static struct work work_of(const uint32_t size[4])
 {
     double each = 2 * WORK_MOVE * size[2], n = (double)size[0] * size[3];
-    double rows = size[2] / (double)POOL_RUN + 2.0 * size[2] / POOL_BLOCK + 3;
-    return (struct work){n * each, each * UNIT_LANES * UNIT_RUN, UNIT_RUN * rows};
+    double rows = size[2] / (double)POOL_EACH + 2.0 * size[2] / POOL_BLOCK + 3;
+    return (struct work){n * each, each * ITEM_LANES * ITEMS_EACH, ITEMS_EACH * rows};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -104,7 +104,7 @@ static enum vka_status add_pool(struct vka_plan *plan, const void *given)
     pool.axes = (struct axes_job){{&pool.x, &pool.y}};
     const struct cut cut = {
         .job = &pool,
-        .multiple = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, CUT_NEVER, ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, CUT_NEVER, 1},
         .kernel = KERNEL_pool,
         .whole = work_of(pool.x.shape.size),

@@ -5,7 +5,7 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "plan/settle.h"
-#include "params/turns.h"
+#include "params/each.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct sample {
 static struct work work_of(const struct sample *sample, double rows)
 {
     double n = sample->x.shape.size[3], row = WORK_SCORE * SAMPLE_PASSES * n;
-    return (struct work){rows * row, row, SAMPLE_PASSES * (n / (SAMPLE_LANES * SAMPLE_RUN) + 10)};
+    return (struct work){rows * row, row, SAMPLE_PASSES * (n / (SAMPLE_LANES * SAMPLE_EACH) + 10)};
 }
 
 /* A pass over rows, or with `advance` the one that adds 1 to the step. */

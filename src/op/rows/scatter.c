@@ -20,7 +20,7 @@ struct scatter {
 static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3];
-    return (struct work){n * WORK_PLACE, WORK_PLACE * UNIT_LANES * UNIT_RUN, UNIT_RUN + 1};
+    return (struct work){n * WORK_PLACE, WORK_PLACE * ITEM_LANES * ITEMS_EACH, ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -122,7 +122,7 @@ static enum vka_status add_scatter(struct vka_plan *plan, const void *given)
         .make = make_pass,
         .judge = axes_judge,
     };
-    cut.multiple[3] = UNIT_LANES * UNIT_RUN;
+    cut.multiple[3] = ITEM_LANES * ITEMS_EACH;
     ENSURE(plan_settle_kernel(plan, KERNEL_scatter));
     ENSURE(plan_cut(plan, &cut, scatter.x.shape.size));
     return plan_count_nonfinite(plan, "output", op->output);

@@ -26,10 +26,10 @@ struct conv {
 
 static uint32_t tile_rows(const struct conv *c)
 {
-    return CONV_RUN * c->dilation;
+    return CONV_EACH * c->dilation;
 }
 
-/* Units of a pass: pairs of channels, of each residue of a tile. */
+/* Items of a pass: pairs of channels, of each residue of a tile. */
 static double count_items(const struct conv *c, const uint32_t size[4])
 {
     const double tiles = c->rows.q_start ? (double)(size[2] / tile_rows(c)) + c->rows.n_sequence
@@ -39,10 +39,10 @@ static double count_items(const struct conv *c, const uint32_t size[4])
 
 static struct work work_of(const struct conv *c, const uint32_t size[4])
 {
-    const double each = 2 * CONV_RUN * (3 * WORK_MOVE + 2.0 * c->width);
+    const double each = 2 * CONV_EACH * (3 * WORK_MOVE + 2.0 * c->width);
     const double search = c->rows.q_start ? 33 : 0; /* for the sequence of a tile */
-    return (struct work){count_items(c, size) * each, each * UNIT_LANES * UNIT_RUN,
-                         UNIT_RUN * (1 + search + CONV_RUN)};
+    return (struct work){count_items(c, size) * each, each * ITEM_LANES * ITEMS_EACH,
+                         ITEMS_EACH * (1 + search + CONV_EACH)};
 }
 
 /* Rows from `lead` before those of the slice on, which the first of them need. */
@@ -162,7 +162,7 @@ static struct work work_of_keep(const struct conv *c, const uint32_t size[4])
 {
     const double n = (c->rows.q_start ? c->rows.n_sequence : (double)size[0]) * size[3];
     const double each = 2 * WORK_MOVE * c->keep;
-    return (struct work){n * each, each * UNIT_LANES * UNIT_RUN, UNIT_RUN * (1.0 + c->keep)};
+    return (struct work){n * each, each * ITEM_LANES * ITEMS_EACH, ITEMS_EACH * (1.0 + c->keep)};
 }
 
 /* The slice is of batch and channels, and has all rows. */
@@ -284,7 +284,7 @@ static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
     const bool ragged = c->rows.q_start;
     const struct cut cut = {
         .job = c,
-        .multiple = {1, 1, ragged ? CUT_NEVER : tile_rows(c), 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, ragged ? CUT_NEVER : tile_rows(c), 2 * ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, ragged ? CUT_NEVER : 1, 1},
         .kernel = KERNEL_causal_conv,
         .whole = work_of(c, c->x.shape.size),
@@ -300,7 +300,7 @@ static enum vka_status add_state(struct vka_plan *plan, struct conv *c)
 {
     const struct cut cut = {
         .job = c,
-        .multiple = {1, 1, CUT_NEVER, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, CUT_NEVER, ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, CUT_NEVER, 1},
         .kernel = KERNEL_causal_conv,
         .whole = work_of_keep(c, c->x.shape.size),

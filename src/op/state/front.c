@@ -57,7 +57,7 @@ enum vka_status front_check(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(op->beta || !op->beta_sigmoid, "%s: beta_sigmoid is true, but beta is NULL", caller);
     ENSURE(check_steps(plan, caller, op));
     *front = (struct front){
-        .flags = (op->norm_epsilon > 0 ? LINEAR_UNIT : 0u) |
+        .flags = (op->norm_epsilon > 0 ? LINEAR_NORMED : 0u) |
                  (op->beta_sigmoid ? LINEAR_SIGMOID : 0u) | (op->decay_steps ? LINEAR_STEPS : 0u),
         .norm_epsilon = op->norm_epsilon,
         .step_min = op->step_min,

@@ -8,7 +8,7 @@
 /* Tensors are of rank 4, [state][feature][1][1]; storage NULL: none. */
 struct front {
     struct vka_tensor log, bias, skip;
-    uint32_t flags; /* LINEAR_UNIT, LINEAR_SIGMOID, LINEAR_STEPS */
+    uint32_t flags; /* LINEAR_NORMED, LINEAR_SIGMOID, LINEAR_STEPS */
     float norm_epsilon, step_min, step_max;
 };
 

@@ -11,8 +11,8 @@
 #define PARAMETERS 12 /* slot */
 #define AXIS_TOKEN 2
 #define SPAN_CHUNKED LINEAR_CHUNK
-#define WEIGHTS 13                                  /* slot */
-#define CHUNK_BYTES ((uint64_t)LINEAR_WEIGHTS * 16) /* weights of a chunk of a state */
+#define WEIGHTS 13                                         /* slot */
+#define LINEAR_CHUNK_BYTES ((uint64_t)LINEAR_WEIGHTS * 16) /* weights of a chunk of a state */
 
 struct recurrent {
     struct linear *l;
@@ -44,9 +44,9 @@ static uint32_t columns_of(const struct recurrent *r)
 static double loops_of(const struct recurrent *r, double tokens)
 {
     const struct recurrent_choice *t = &r->tile;
-    const double staging = t->tokens * t->chunks * t->splits / t->lanes + 2.0;
+    const double staging = t->tokens * t->fours * t->splits / t->lanes + 2.0;
     if (is_chunked(r))
-        return (tokens / LINEAR_CHUNK + 1) * (4 * staging + 3.0 * t->chunks + 4 * LINEAR_CHUNK);
+        return (tokens / LINEAR_CHUNK + 1) * (4 * staging + 3.0 * t->fours + 4 * LINEAR_CHUNK);
     return tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2);
 }
 
@@ -69,13 +69,13 @@ static uint64_t most_weights(const struct vka_plan *plan)
     const struct vka_device_properties *has = &plan->caps.properties;
     const uint64_t room = least(has->max_buffer_range, has->max_allocation / 2);
     const uint64_t most = least(plan->workspace_limit, room);
-    return most > CHUNK_BYTES ? most : CHUNK_BYTES;
+    return most > LINEAR_CHUNK_BYTES ? most : LINEAR_CHUNK_BYTES;
 }
 
 static uint64_t weights_of(const struct recurrent *r, const uint32_t size[4])
 {
     uint32_t own;
-    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * CHUNK_BYTES : 0;
+    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * LINEAR_CHUNK_BYTES : 0;
 }
 
 static struct work work_of(const struct recurrent *r, const uint32_t size[4])
@@ -84,7 +84,7 @@ static struct work work_of(const struct recurrent *r, const uint32_t size[4])
     const struct recurrent_choice *t = &r->tile;
     const double group = group_of(l), tokens = size[AXIS_TOKEN];
     const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
-    const double features = 4.0 * t->chunks * t->splits, wide = 4.0 * columns_of(r);
+    const double features = 4.0 * t->fours * t->splits, wide = 4.0 * columns_of(r);
     const double values = divide_up(l->value_dim, 4 * columns_of(r)) * wide;
     return (struct work){
         (rows * group + 2.0 * size[0]) * size[1] * features * values * WORK_MOVE,
@@ -115,7 +115,7 @@ static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
     to->offset = offset;
 }
 
-/* Whether chunks of four values of a state, if there is one, are aligned. */
+/* Whether fours of values of a state, if there is one, are aligned. */
 static bool is_wide(const struct vka_tensor *state, uint32_t offset)
 {
     const struct shape *s = &state->shape;
@@ -128,7 +128,7 @@ static bool is_wide(const struct vka_tensor *state, uint32_t offset)
 /* Whether no lane has features or values beyond those of the state. */
 static bool is_whole(const struct recurrent *r)
 {
-    return r->l->head_dim == 4 * r->tile.chunks * r->tile.splits &&
+    return r->l->head_dim == 4 * r->tile.fours * r->tile.splits &&
            r->l->value_dim % (4 * columns_of(r)) == 0;
 }
 
@@ -160,7 +160,7 @@ static void set_key(const struct recurrent *r, struct pass *pass)
     pass->key.n_spec = LINEAR_SPECS;
     spec[LINEAR_LANES] = r->tile.lanes;
     spec[LINEAR_SPLITS] = r->tile.splits;
-    spec[LINEAR_CHUNKS] = r->tile.chunks;
+    spec[LINEAR_FOURS] = r->tile.fours;
     spec[LINEAR_TOKENS] = r->tile.tokens;
     spec[LINEAR_Q_TYPE] = l->q.dtype;
     spec[LINEAR_K_TYPE] = l->k.dtype;
@@ -253,7 +253,7 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
     pass.key.spec[LINEAR_LANES] = LINEAR_PAIRS;
     pass.key.spec[LINEAR_V_TYPE] = pass.key.spec[LINEAR_Y_TYPE] = VKA_F32;
     pass.key.spec[LINEAR_SKIP_TYPE] = TYPE_NONE;
-    pass.key.spec[LINEAR_FLAGS] &= LINEAR_UNIT | LINEAR_SIGMOID | LINEAR_STEPS;
+    pass.key.spec[LINEAR_FLAGS] &= LINEAR_NORMED | LINEAR_SIGMOID | LINEAR_STEPS;
     for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
         plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
     plan_bind(plan, &pass, WEIGHTS, &r->weights, true, NULL);

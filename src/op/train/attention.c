@@ -49,7 +49,7 @@ static enum vka_status check_supported(struct vka_device *device, const struct v
         {f->present_key || f->present_value, "present_key"},
         {f->cache != NULL, "cache"},
         {f->q_start || f->kv_start, "q_start, a ragged batch,"},
-        {f->n_key != 0, "n_key, a chunk of keys,"},
+        {f->n_key != 0, "n_key, a key chunk,"},
     };
     for (size_t i = 0; i < COUNTOF(list); i++)
         if (list[i].given)

@@ -105,7 +105,7 @@ static struct work work_of(const struct stage *s, const struct slice *slice)
     const double scores = own * most * slice->size[3];
     const double score = score_work(a, s->stage);
     return (struct work){
-        .ops = scores * score * tiles * t->n_chunk * slice->size[0] * slice->size[1],
+        .ops = scores * score * tiles * t->n_feature_tile * slice->size[0] * slice->size[1],
         .longest = scores * score,
         .loops = tune_backward_loops(&s->b->choice, s->stage) * slice->size[3],
     };
@@ -196,7 +196,7 @@ static struct attention_backward_params fill(const struct stage *stage, const st
         .span_first = slice->first[3],
         .span_end = slice->first[3] + slice->size[3],
         .n_span = stage->n_span,
-        .n_chunk = b->choice.tiles[stage->stage].n_chunk,
+        .n_feature_tile = b->choice.tiles[stage->stage].n_feature_tile,
         .batch_first = s->batch,
         .head_first = s->head,
         .scale = b->a.scale,
@@ -224,7 +224,7 @@ static void make_pass(const struct vka_plan *plan, const struct stage *stage,
     tune_backward_key(&b->choice, stage->stage, &operands, &pass->key);
     bind(plan, stage, &s, pass, p);
     pass->groups[0] = divide_up(slice->size[2], backward_own(tile));
-    pass->groups[1] = saturate((uint64_t)slice->size[1] * tile->n_chunk);
+    pass->groups[1] = saturate((uint64_t)slice->size[1] * tile->n_feature_tile);
     pass->groups[2] = slice->size[0];
     pass->work = work_of(stage, slice);
     snprintf(pass->detail, sizeof pass->detail, "%ux%u heads, %u rows, spans %u to %u of %u",

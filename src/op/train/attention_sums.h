@@ -19,7 +19,7 @@ struct attention_backward {
     struct vka_tensor dy;     /* [batch][n_head][n_q][value_dim] */
     struct vka_tensor dq;     /* [batch][n_head][n_q][head_dim] */
     struct vka_tensor dk, dv; /* [batch][n_kv_head][n_kv][...] */
-    struct vka_tensor sinks;  /* [batch][n_head][n_q][1], each row's part of the gradient */
+    struct vka_tensor sinks;  /* [batch][n_head][n_q][1], what each row adds to the gradient */
     struct vka_tensor mask;   /* the mask's shape at rank 4 */
     bool add_mask;            /* to what `mask` holds before the first slice */
     bool fused;

@@ -60,8 +60,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[ROWS_Y_TYPE] = y.dtype;
     pass->key.spec[ROWS_ADD] = rows->add;
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = (uint32_t)least(p.n_row, UNIT_GRID);
-    pass->groups[1] = p.n_row / UNIT_GRID + (p.n_row % UNIT_GRID != 0);
+    pass->groups[0] = (uint32_t)least(p.n_row, ITEM_GRID);
+    pass->groups[1] = p.n_row / ITEM_GRID + (p.n_row % ITEM_GRID != 0);
     pass->groups[2] = divide_up(p.width, ROWS_COLUMNS);
     pass->work = work_of(rows, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%u rows of %u, %u ids from %u on, %s->%s", p.n_row,

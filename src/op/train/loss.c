@@ -24,9 +24,9 @@ struct loss {
 
 static struct work work_of(const struct loss *loss, const uint32_t size[4])
 {
-    double row = 2 * WORK_SCORE * size[3], turns = size[3] / (double)loss->lanes + 1;
+    double row = 2 * WORK_SCORE * size[3], rounds = size[3] / (double)loss->lanes + 1;
     return (struct work){(double)size[0] * size[1] * size[2] * row, row,
-                         3 * (turns + turns / LOSS_BLOCK + 9)};
+                         3 * (rounds + rounds / LOSS_BLOCK + 9)};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,

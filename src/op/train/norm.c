@@ -30,11 +30,11 @@ static uint64_t row_length(const struct norm *norm)
 }
 
 /* Five times over the row; in the loops of an invocation those of a row that is scaled, too, see
- * lib/row_unit.glsl. */
+ * lib/row_power.glsl. */
 static struct work work_of(const struct norm *norm, double rows)
 {
-    double n = (double)row_length(norm), row = 8 * WORK_MOVE * n, turns = n / norm->lanes + 1;
-    return (struct work){rows * row, row, 7 * (turns + turns / BACK_BLOCK + 2)};
+    double n = (double)row_length(norm), row = 8 * WORK_MOVE * n, rounds = n / norm->lanes + 1;
+    return (struct work){rows * row, row, 7 * (rounds + rounds / BACK_BLOCK + 2)};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,

@@ -27,7 +27,7 @@ struct step {
 static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3], each = 6 * WORK_MOVE;
-    return (struct work){n * each, UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
+    return (struct work){n * each, ITEM_LANES * ITEMS_EACH * each, ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -118,7 +118,7 @@ static enum vka_status add_parameter(struct vka_plan *plan, struct step *step,
     axes_merge(shapes, 4, 0, 4);
     const struct cut cut = {
         .job = step,
-        .multiple = {1, 1, 1, UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_optimiser,
         .whole = work_of(step->w.shape.size),

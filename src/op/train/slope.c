@@ -10,7 +10,7 @@ static struct work work_of(const struct slope *op, const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3];
     double each = op->function ? 2 * WORK_SCORE : 3 * WORK_MOVE;
-    return (struct work){n * each, 2 * UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
+    return (struct work){n * each, 2 * ITEM_LANES * ITEMS_EACH * each, ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -65,7 +65,7 @@ enum vka_status plan_slope(struct vka_plan *plan, const struct slope *given)
     axes_merge(shapes, op.b.storage ? 4 : 3, 0, 4);
     const struct cut cut = {
         .job = &op,
-        .multiple = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
+        .multiple = {1, 1, 1, 2 * ITEM_LANES * ITEMS_EACH},
         .least = {1, 1, 1, 2},
         .kernel = KERNEL_map_backward,
         .whole = work_of(&op, op.y.shape.size),

@@ -95,8 +95,8 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->key.spec[AXES_COLUMNS] = job->columns;
     pass->key.spec[AXES_ADD] = job->add;
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = (uint32_t)least(groups, UNIT_GRID);
-    pass->groups[1] = saturate(groups / UNIT_GRID + (groups % UNIT_GRID != 0));
+    pass->groups[0] = (uint32_t)least(groups, ITEM_GRID);
+    pass->groups[1] = saturate(groups / ITEM_GRID + (groups % ITEM_GRID != 0));
     pass->groups[2] = slice->size[3];
     pass->work = work_of(job, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%llu sums of %u, %s->%s, %u lanes",

@@ -3,18 +3,18 @@
 #include "lib/blocks.glsl"
 
 // Elements; quantised ones are decoded to float32 when they are read.
-#define CHUNK(type) ((type) == TYPE_F32 || IS_QUANT(type) ? 4u : 8u)
+#define VECTOR(type) ((type) == TYPE_F32 || IS_QUANT(type) ? 4u : 8u)
 
 // Makes uvec4 name(whole, index, step, count, type): elements `index`, `index` + `step`, ... of a
-// buffer, 0 beyond `count`. Where `whole` is not 0, they are an aligned chunk.
-#define CHUNK_LOADER(name, words, chunks)                                                          \
+// buffer, 0 beyond `count`. Where `whole` is not 0, they are an aligned vector.
+#define VECTOR_LOADER(name, words, vectors)                                                        \
     uvec4 name(uint whole, uint index, uint step, uint count, uint type)                           \
     {                                                                                              \
         if (whole != 0)                                                                            \
-            return chunks[index / CHUNK(type)];                                                    \
+            return vectors[index / VECTOR(type)];                                                  \
         uvec4 x = uvec4(0);                                                                        \
         [[unroll]] for (uint i = 0; i < 8; i++, index += step) {                                   \
-            if (i >= CHUNK(type) || i >= count)                                                    \
+            if (i >= VECTOR(type) || i >= count)                                                   \
                 continue;                                                                          \
             uint word = words[word_index(index, type)];                                            \
             if (type == TYPE_F32)                                                                  \
@@ -34,9 +34,9 @@ vec2 with_subnormals(uint word, vec2 x)
     return mix(x, small, equal(h & 0x7c00u, uvec2(0)));
 }
 
-// The elements of a chunk; float32 has no high half. Devices convert float16 themselves but may
+// The elements of a vector; float32 has no high half. Devices convert float16 themselves but may
 // flush subnormals: few elements are any, or 0.
-void decode_chunk(uvec4 x, uint type, out vec4 low, out vec4 high)
+void decode_vector(uvec4 x, uint type, out vec4 low, out vec4 high)
 {
     low = uintBitsToFloat(x);
     high = vec4(0.0);
