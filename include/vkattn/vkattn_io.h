@@ -242,13 +242,13 @@ struct vka_gguf_value {
 };
 
 /* These work as vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close do. A model
- * may lie in several files, NAME-00001-of-00003.gguf and so on, as llama-gguf-split makes them
+ * may lie in several files, its shards, NAME-00001-of-00003.gguf and so on, as llama-gguf-split makes them
  * (keys split.no, split.count, split.tensors.count): vka_gguf_open takes the path of any of them
  * and opens all as one, whose metadata is that of the first, and whose tensors are those of the
- * first, then of the second, ... IO, with a sentence that names the part, where one is missing, is
+ * first, then of the second, ... IO, with a sentence that names the shard, where one is missing, is
  * not the one that its name says, has a tensor of another one, or is of another model: another
- * number of parts or tensors, a key that the first has not. vka_gguf_parse reads one file, be it a
- * part or not. */
+ * number of shards or tensors, a key that the first has not. vka_gguf_parse reads one file, be it a
+ * shard or not. */
 VKA_API enum vka_status vka_gguf_open(const char *path, char *error, struct vka_gguf **file);
 VKA_API enum vka_status vka_gguf_parse(const char *path, const void *data, size_t size, char *error,
                                        struct vka_gguf **file);

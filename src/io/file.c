@@ -52,7 +52,7 @@ static enum vka_status check_path(const char *path, char *error)
     return VKA_OK;
 }
 
-enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
+enum vka_status vka_io_replace(const char *path, const struct vka_io_extent *extents, size_t count,
                                char *error)
 {
     struct os_draft draft;
@@ -64,7 +64,7 @@ enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chun
     if (!os_draft_create(&draft, path))
         return vka_io_fail_errno(error, path, "create");
     for (size_t i = 0; i < count && good; i++)
-        good = os_draft_write(&draft, chunks[i].data, chunks[i].size);
+        good = os_draft_write(&draft, extents[i].data, extents[i].size);
     if (!good || !os_draft_keep(&draft))
         status = vka_io_fail_errno(error, path, "write");
     os_draft_discard(&draft);
@@ -88,5 +88,5 @@ enum vka_status vka_file_write(const char *path, const void *data, size_t size, 
 {
     if (!path || (!data && size > 0))
         return vka_io_fail(error, VKA_INVALID, path, "path or data is NULL");
-    return vka_io_replace(path, &(const struct vka_io_chunk){data, size}, 1, error);
+    return vka_io_replace(path, &(const struct vka_io_extent){data, size}, 1, error);
 }

@@ -15,7 +15,7 @@ enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const 
                                 char *error);
 void vka_io_map_close(struct vka_io_map *map);
 
-struct vka_io_chunk {
+struct vka_io_extent {
     const void *data;
     size_t size;
 };
@@ -23,9 +23,9 @@ struct vka_io_chunk {
 /* Whether vka_io_replace could write path; tries it with an empty file beside path. */
 enum vka_status vka_io_check_place(const char *path, char *error);
 
-/* Writes the chunks one after the other to path, all or nothing: they are written and synced to a
+/* Writes the extents one after the other to path, all or nothing: they are written and synced to a
  * new file beside path, which is then renamed. */
-enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
+enum vka_status vka_io_replace(const char *path, const struct vka_io_extent *extents, size_t count,
                                char *error);
 
 #endif

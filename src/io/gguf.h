@@ -22,7 +22,7 @@ struct vka_gguf {
     size_t count, value_count;
     char *names; /* of tensors and values, each with a 0 at its end */
     struct vka_gguf *
-        *rest; /* [rest_count]: the other files of a model in several; see gguf_parts.h */
+        *rest; /* [rest_count]: the other files of a model in several; see gguf_shards.h */
     size_t rest_count;
 };
 

@@ -11,7 +11,7 @@ enum vka_status vka_gguf_sort_names(struct vka_gguf_reader *r, struct vka_gguf *
 const struct vka_gguf_tensor **vka_gguf_by_name(const struct vka_gguf_tensor *tensors,
                                                 size_t count);
 
-/* Opens one file, be it a part of a model or all of it. */
+/* Opens one file, be it a shard of a model or all of it. */
 enum vka_status vka_gguf_open_one(const char *path, char *error, struct vka_gguf **file);
 
 #endif

@@ -237,24 +237,24 @@ static enum vka_status print_header(const struct output *out, struct bytes *head
 /* Writes the header, and each tensor with its padding. */
 static enum vka_status write_all(const struct output *out, const struct bytes *header)
 {
-    struct vka_io_chunk *chunks = calloc(2 * out->count + 1, sizeof *chunks);
+    struct vka_io_extent *extents = calloc(2 * out->count + 1, sizeof *extents);
     void *zeros = calloc(1, out->alignment);
     enum vka_status status;
 
-    if (chunks && zeros) {
-        chunks[0] = (struct vka_io_chunk){header->to, header->size};
+    if (extents && zeros) {
+        extents[0] = (struct vka_io_extent){header->to, header->size};
         for (size_t i = 0; i < out->count; i++) {
             const size_t size = out->tensors[i].size;
 
-            chunks[2 * i + 1] = (struct vka_io_chunk){out->tensors[i].data, size};
-            chunks[2 * i + 2] =
-                (struct vka_io_chunk){zeros, (size_t)(align(size, out->alignment) - size)};
+            extents[2 * i + 1] = (struct vka_io_extent){out->tensors[i].data, size};
+            extents[2 * i + 2] =
+                (struct vka_io_extent){zeros, (size_t)(align(size, out->alignment) - size)};
         }
-        status = vka_io_replace(out->path, chunks, 2 * out->count + 1, out->error);
+        status = vka_io_replace(out->path, extents, 2 * out->count + 1, out->error);
     } else {
         status = no_memory(out);
     }
-    free(chunks);
+    free(extents);
     free(zeros);
     return status;
 }

@@ -237,11 +237,11 @@ enum vka_status vka_int4_repack(const struct vka_int4 *weight, void *blocks, siz
     return VKA_OK;
 }
 
-static enum vka_status find_part(const struct vka_safetensors *file, const char *prefix,
-                                 const char *part, char *name, size_t size,
-                                 const struct vka_io_array **array)
+static enum vka_status find_named(const struct vka_safetensors *file, const char *prefix,
+                                  const char *end, char *name, size_t size,
+                                  const struct vka_io_array **array)
 {
-    snprintf(name, size, "%s.%s", prefix, part);
+    snprintf(name, size, "%s.%s", prefix, end);
     *array = vka_safetensors_find(file, name);
     return *array ? VKA_OK : VKA_IO;
 }
@@ -258,11 +258,11 @@ enum vka_status vka_int4_find(const struct vka_safetensors *file, const char *pr
     char *name = malloc(size);
     if (!name)
         return vka_io_fail(error, VKA_OUT_OF_HOST_MEMORY, NULL, "out of memory");
-    if (find_part(file, prefix, "qweight", name, size, &weight->qweight) ||
-        find_part(file, prefix, "qzeros", name, size, &weight->qzeros) ||
-        find_part(file, prefix, "scales", name, size, &weight->scales))
+    if (find_named(file, prefix, "qweight", name, size, &weight->qweight) ||
+        find_named(file, prefix, "qzeros", name, size, &weight->qzeros) ||
+        find_named(file, prefix, "scales", name, size, &weight->scales))
         status = vka_io_fail(error, VKA_IO, NULL, "there is no array '" VKA_IO_NAME "'", name);
-    else if (find_part(file, prefix, "g_idx", name, size, &weight->g_idx))
+    else if (find_named(file, prefix, "g_idx", name, size, &weight->g_idx))
         weight->g_idx = NULL;
     free(name);
     return status;

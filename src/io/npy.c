@@ -192,7 +192,7 @@ enum vka_status vka_npy_write(const char *path, const struct vka_io_array *array
         return vka_io_fail(error, VKA_INVALID, path, "npy has no type for %s",
                            vka_io_dtype_name(array->dtype));
     return vka_io_replace(path,
-                          (const struct vka_io_chunk[]){{header, print_header(array, header)},
-                                                        {array->data, array->size}},
+                          (const struct vka_io_extent[]){{header, print_header(array, header)},
+                                                         {array->data, array->size}},
                           2, error);
 }

@@ -207,7 +207,7 @@ enum vka_status vka_safetensors_write(const char *path, const struct vka_io_arra
                                       size_t metadata_count, char *error)
 {
     const struct output out = {path, error, arrays, metadata, count, metadata_count};
-    struct vka_io_chunk *chunks = NULL; /* the header, then each array */
+    struct vka_io_extent *extents = NULL; /* the header, then each array */
     enum vka_status status;
     char *header = NULL;
     size_t size = 0;
@@ -221,16 +221,16 @@ enum vka_status vka_safetensors_write(const char *path, const struct vka_io_arra
         status = print_header(&out, &header, &size);
     if (status)
         return status;
-    chunks = calloc(count + 1, sizeof *chunks);
-    if (chunks) {
-        chunks[0] = (struct vka_io_chunk){header, size};
+    extents = calloc(count + 1, sizeof *extents);
+    if (extents) {
+        extents[0] = (struct vka_io_extent){header, size};
         for (size_t i = 0; i < count; i++)
-            chunks[i + 1] = (struct vka_io_chunk){arrays[i].data, arrays[i].size};
-        status = vka_io_replace(path, chunks, count + 1, error);
+            extents[i + 1] = (struct vka_io_extent){arrays[i].data, arrays[i].size};
+        status = vka_io_replace(path, extents, count + 1, error);
     } else {
         status = no_memory(&out);
     }
-    free(chunks);
+    free(extents);
     free(header);
     return status;
 }

@@ -1,5 +1,5 @@
 /* GGUF, a model in several files: opened from any of them as one, or refused by a sentence that names
- * the part. */
+ * the shard. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #define MOST 3
 #define MISSING "-" /* no words: there is no such file */
 
-/* The keys of part `no` of `count` with `tensors` in all; types as llama-gguf-split writes them. */
+/* The keys of shard `no` of `count` with `tensors` in all; types as llama-gguf-split writes them. */
 #define SPLIT(no, count, tensors) \
     KEY("split.no", 2)            \
     "h" #no " " KEY("split.count", 2) "h" #count " " KEY("split.tensors.count", 5) "w" #tensors " "
@@ -48,7 +48,7 @@ static void put_file(const char *path, const char *words)
         fail_msg("%s", error);
 }
 
-/* The sentence names the file of part `at`. */
+/* The sentence names the file of shard `at`. */
 static void refuse(const char *path, const char *named, const char *told)
 {
     char error[VKA_IO_ERROR_SIZE];
@@ -62,7 +62,7 @@ static void refuse(const char *path, const char *named, const char *told)
     assert_int_equal(vka_gguf_open(path, NULL, &file), VKA_IO);
 }
 
-/* What all is read: the name of each tensor, and of what part its data is. */
+/* What all is read: the name of each tensor, and of what shard its data is. */
 static void check_model(const struct vka_gguf *file, const char *names)
 {
     assert_int_equal(vka_gguf_count(file), strlen(names));
@@ -80,12 +80,12 @@ static void check_model(const struct vka_gguf *file, const char *names)
 
 static void test_whole(void **state)
 {
-    static const char *const parts[] = {FIRST(3, 5), SECOND(3, 5), THIRD(3, 5)};
+    static const char *const shards[] = {FIRST(3, 5), SECOND(3, 5), THIRD(3, 5)};
     char error[VKA_IO_ERROR_SIZE];
 
     (void)state;
     for (unsigned i = 0; i < 3; i++)
-        put_file(name_of(i, 3), parts[i]);
+        put_file(name_of(i, 3), shards[i]);
     for (unsigned i = 0; i < 3; i++) {
         struct vka_gguf *file;
         int64_t no = -1;
@@ -93,7 +93,7 @@ static void test_whole(void **state)
         if (vka_gguf_open(name_of(i, 3), error, &file))
             fail_msg("%s", error);
         check_model(file, "abced");
-        /* z counts from 0 in the data of each part. */
+        /* z counts from 0 in the data of each shard. */
         assert_int_equal(*(const unsigned char *)vka_gguf_find(file, "b")->data, 32);
         assert_int_equal(*(const unsigned char *)vka_gguf_find(file, "c")->data, 0);
         assert_int_equal(*(const unsigned char *)vka_gguf_find(file, "e")->data, 32);
@@ -108,13 +108,13 @@ static void test_whole(void **state)
         remove(name_of(i, 3));
 }
 
-/* Each is a model in as many parts as it has; `at` is the part that the sentence names. */
+/* Each is a model in as many shards as it has; `at` is the shard that the sentence names. */
 static const struct {
-    const char *parts[MOST];
+    const char *shards[MOST];
     unsigned at;
     const char *told; /* NULL: read */
 } cases[] = {
-    /* Types of any integer; a part without tensors, first or last; keys that are repeated. */
+    /* Types of any integer; a shard without tensors, first or last; keys that are repeated. */
     {{HEAD(0, 3) KEY("split.no", 4) "w0 " KEY("split.count", 11) "d2 " KEY("split.tensors.count",
                                                                            10) "d1 ",
       HEAD(1, 3) SPLIT(1, 2, 1) TENSOR("c", 4, 24, 0) "p32 z4"},
@@ -128,44 +128,44 @@ static const struct {
      NULL},
     {{FIRST(3, 5), SECOND(3, 5), THIRD(3, 5)}, 0, NULL},
     /* Missing. */
-    {{FIRST(3, 5), MISSING, THIRD(3, 5)}, 1, "(part 2 of 3 of a model)"},
-    {{FIRST(3, 5), SECOND(3, 5), MISSING}, 2, "(part 3 of 3 of a model)"},
-    {{MISSING, SECOND(3, 5), THIRD(3, 5)}, 0, "(part 1 of 3 of a model)"},
+    {{FIRST(3, 5), MISSING, THIRD(3, 5)}, 1, "(shard 2 of 3 of a model)"},
+    {{FIRST(3, 5), SECOND(3, 5), MISSING}, 2, "(shard 3 of 3 of a model)"},
+    {{MISSING, SECOND(3, 5), THIRD(3, 5)}, 0, "(shard 1 of 3 of a model)"},
     /* Twice, or in another's place. */
     {{FIRST(3, 5), SECOND(3, 5), SECOND(3, 5)},
      2,
-     "the file is part 2 of 3 by its keys, but part 3 of 3 by its name"},
-    {{FIRST(3, 5), FIRST(3, 5), THIRD(3, 5)}, 1, "part 1 of 3 by its keys, but part 2 of 3"},
-    {{FIRST(2, 3), SECOND(3, 3)}, 1, "part 2 of 3 by its keys, but part 2 of 2"},
-    /* No part of any model, or of another one. */
+     "the file is shard 2 of 3 by its keys, but shard 3 of 3 by its name"},
+    {{FIRST(3, 5), FIRST(3, 5), THIRD(3, 5)}, 1, "shard 1 of 3 by its keys, but shard 2 of 3"},
+    {{FIRST(2, 3), SECOND(3, 3)}, 1, "shard 2 of 3 by its keys, but shard 2 of 2"},
+    /* No shard of any model, or of another one. */
     {{FIRST(2, 3), HEAD(1, 0) TENSOR("c", 4, 24, 0) "p32 z4"},
      1,
-     "part 1 of 1 by its keys, but part 2 of 2 by its name"},
+     "shard 1 of 1 by its keys, but shard 2 of 2 by its name"},
     {{FIRST(2, 3), SECOND(2, 4)},
      1,
-     "a part of another model: its split.tensors.count is 4, but 3 in part 1"},
+     "a shard of another model: its split.tensors.count is 4, but 3 in shard 1"},
     {{FIRST(2, 3), HEAD(1, 4) KEY("general.architecture", 8) "=bert " SPLIT(1, 2, 3)
                        TENSOR("c", 4, 24, 0) "p32 z4"},
      1,
-     "a part of another model: part 1 has another value of key 'general.architecture'"},
+     "a shard of another model: shard 1 has another value of key 'general.architecture'"},
     {{FIRST(2, 3), HEAD(1, 4) KEY("general.architecture", 9) "w0 d5 'llama " SPLIT(1, 2, 3)
                        TENSOR("c", 4, 24, 0) "p32 z4"},
      1,
-     "part 1 has another value of key 'general.architecture'"},
+     "shard 1 has another value of key 'general.architecture'"},
     {{FIRST(2, 3),
       HEAD(1, 4) U32("llama.block_count", 1) SPLIT(1, 2, 3) TENSOR("c", 4, 24, 0) "p32 z4"},
      1,
-     "part 1 has no key 'llama.block_count'"},
+     "shard 1 has no key 'llama.block_count'"},
     {{FIRST(2, 3), HEAD(1, 3) SPLIT(1, 2, 3) TENSOR("a", 4, 24, 0) "p32 z4"},
      1,
-     "tensor 'a' is in part 1 too"},
+     "tensor 'a' is in shard 1 too"},
     {{FIRST(3, 5), SECOND(3, 5),
       HEAD(2, 3) SPLIT(2, 3, 5) TENSOR("c", 8, 24, 32) TENSOR("d", 32, 24, 0) "p32 z40"},
      2,
-     "tensor 'c' is in part 2 too"},
+     "tensor 'c' is in shard 2 too"},
     /* Counts. */
-    {{FIRST(2, 4), SECOND(2, 4)}, 0, "split.tensors.count is 4, but the 2 parts have 3 tensors"},
-    {{FIRST(2, 2), SECOND(2, 2)}, 0, "split.tensors.count is 2, but the 2 parts have 3 tensors"},
+    {{FIRST(2, 4), SECOND(2, 4)}, 0, "split.tensors.count is 4, but the 2 shards have 3 tensors"},
+    {{FIRST(2, 2), SECOND(2, 2)}, 0, "split.tensors.count is 2, but the 2 shards have 3 tensors"},
     {{FIRST(2, 0xffffffff), SECOND(2, 3)}, 0, "key split.tensors.count is not a whole number"},
     {{FIRST(2, 3), SECOND(2, 0x80000000)}, 1, "key split.tensors.count is not a whole number"},
     {{HEAD(0, 1) KEY("split.count", 2) "h2", HEAD(0, 3) SPLIT(1, 2, 0)}, 0, "no key split.no"},
@@ -190,31 +190,33 @@ static const struct {
     {{HEAD(0, 1) KEY("split.count", 5) "w0xffffffff", HEAD(0, 3) SPLIT(1, 2, 0)},
      0,
      "key split.count is not a whole number from 0 to 65535"},
-    /* A part that breaks a rule of the format. */
-    {{FIRST(2, 3), ""}, 1, "not a GGUF file: it does not begin with GGUF (part 2 of 2 of a model)"},
+    /* A shard that breaks a rule of the format. */
+    {{FIRST(2, 3), ""},
+     1,
+     "not a GGUF file: it does not begin with GGUF (shard 2 of 2 of a model)"},
     {{FIRST(2, 3), HEAD(1, 3) SPLIT(1, 2, 3) TENSOR("c", 4, 24, 0) "p32 z3"},
      1,
-     "which pass the 3 bytes of data (part 2 of 2 of a model)"},
+     "which pass the 3 bytes of data (shard 2 of 2 of a model)"},
 };
 
-/* From each of the parts that are there. A later part with a fault is not tried by itself: then the
+/* From each of the shards that are there. A later shard with a fault is not tried by itself: then the
  * sentence is that of an opened file. */
 static void test_cases(void **state)
 {
     (void)state;
     for (size_t c = 0; c < COUNTOF(cases); c++) {
-        const char *const *parts = cases[c].parts;
+        const char *const *shards = cases[c].shards;
         char error[VKA_IO_ERROR_SIZE];
         struct vka_gguf *file;
         unsigned count = 0;
 
-        while (count < MOST && parts[count])
+        while (count < MOST && shards[count])
             count++;
         for (unsigned i = 0; i < count; i++)
-            if (strcmp(parts[i], MISSING) != 0)
-                put_file(name_of(i, count), parts[i]);
+            if (strcmp(shards[i], MISSING) != 0)
+                put_file(name_of(i, count), shards[i]);
         for (unsigned i = 0; i < count; i++) {
-            if (strcmp(parts[i], MISSING) == 0 || (i > 0 && i == cases[c].at))
+            if (strcmp(shards[i], MISSING) == 0 || (i > 0 && i == cases[c].at))
                 continue;
             if (cases[c].told)
                 refuse(name_of(i, count), name_of(cases[c].at, count), cases[c].told);
@@ -235,7 +237,7 @@ static void test_names(void **state)
                                         "model-00002-of-00003.gguf",
                                         "model-00001-of-00004.gguf",
                                         "model-1-of-3.gguf",
-                                        "model-00001-of-00003.gguf.part",
+                                        "model-00001-of-00003.gguf.shard",
                                         "model-00001-of-00003.GGUF",
                                         "00001-of-00003.gguf",
                                         "x"};
@@ -249,13 +251,13 @@ static void test_names(void **state)
     for (size_t i = 0; i < COUNTOF(names); i++) {
         put_file(in_folder(names[i]), FIRST(3, 5));
         refuse(in_folder(names[i]), in_folder(names[i]),
-               "the file is part 1 of 3 of a model, but its name does not end in "
+               "the file is shard 1 of 3 of a model, but its name does not end in "
                "-00001-of-00003.gguf");
         remove(in_folder(names[i]));
     }
     /* Bare, in the working directory, and with nothing before the numbers. */
     put_file("-00002-of-00002.gguf", SECOND(2, 3));
-    refuse("-00002-of-00002.gguf", "-00001-of-00002.gguf", "(part 1 of 2 of a model)");
+    refuse("-00002-of-00002.gguf", "-00001-of-00002.gguf", "(shard 1 of 2 of a model)");
     put_file("-00001-of-00002.gguf", FIRST(2, 3));
     assert_int_equal(vka_gguf_open("-00002-of-00002.gguf", error, &file), VKA_OK);
     vka_gguf_close(&file);
@@ -269,7 +271,7 @@ static void test_names(void **state)
     }
 }
 
-TEST_PROGRAM(gguf_parts)
+TEST_PROGRAM(gguf_shards)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),
