@@ -62,7 +62,7 @@ built_targets() {
         return
     fi
     echo vkattn vkattn_tool vkattn-mnist vkattn_mpi_tool test_header_example test_first_example
-    ! wanted python || echo vkattn_oracle io_verdict write_seeds
+    ! wanted python || echo vkattn_oracle io_verdict write_seeds print_examples
 }
 
 stage_build() { # the tests take what it builds
