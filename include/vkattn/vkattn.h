@@ -127,7 +127,7 @@ typedef void vka_log_callback(void *user, enum vka_log_level level, const char *
 struct vka_device_info {
     size_t struct_size;
     /* Which device. NULL: the most capable one. Digits: its index in vka_device_list. Other text,
-     * not empty: a part of its name, in upper or lower case. */
+     * not empty: some of its name, in upper or lower case. */
     const char *device;
     /* Receives errors, warnings and information, with log_user. NULL: no log. */
     vka_log_callback *log;
@@ -269,7 +269,7 @@ VKA_API size_t vka_device_tuning_profile_head(const struct vka_device *device, c
  * wrong, that loses the device for the second time, or that the driver's compiler refuses has a
  * warning in the log, and another takes its place in every plan; if there is none: UNSUPPORTED, or
  * a memory status if the compiler had too little. The results survive vka_device_recover and, but
- * for refusals, are part of the blob of vka_device_pipeline_cache.
+ * for refusals, are in the blob of vka_device_pipeline_cache.
  * Tests now all kernels that the rules choose on this device, even with skip_self_test. OK if some
  * of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
@@ -447,8 +447,8 @@ struct vka_attention_options {
      * half, high half of dropout_seed); the weight is kept iff (word >> 8) * 2^-24 >= rate. */
     float dropout;
     uint64_t dropout_seed;
-    /* Added to b, h and i of the draw, for an operation that is a part of a larger problem: where
-     * the part begins in it. The first two are at most 65535. */
+    /* Added to b, h and i of the draw, for an operation that is a slice of a larger problem:
+     * where the slice begins in it. The first two are at most 65535. */
     uint32_t dropout_batch, dropout_head, dropout_query;
     /* Compute the softmax with twice the digits of float32, as ONNX's softmax_precision of float64
      * asks for: from scores of float32, weights within 0.501 units in their last place. It takes the
@@ -489,7 +489,7 @@ struct vka_attention_op {
      * Without a cache give both, and no mask or rope. With one give q_start alone: n is the batch
      * of the cache, and k and v are packed as q, one new key for each query. Each sequence appends
      * its own rows, the first n_append of them, and its queries follow its old length, so that
-     * prompts, chunks of them and single tokens share a step; a sequence without rows waits. Rows
+     * prompts, slices of them and single tokens share a step; a sequence without rows waits. Rows
      * of no sequence, behind q_start[n] in a plan recorded for more, are not appended and cost next
      * to nothing here. If q_start decreases, what is appended and the lengths of such sequences are
      * undefined too. A mask has the packed rows, [1][n_head][n_q][capacity]. The bits are those of
@@ -498,13 +498,13 @@ struct vka_attention_op {
     /* Key chunks, for keys that come one after another from a file or another device: k and v are keys
      * key_first .. key_first + n_new - 1 of n_key keys in all. Lengths, positions and the last axis
      * of the mask are those of all n_key keys. `state` carries the softmax of every row from one
-     * chunk to the next: F32 of rank 1, not a view, with at least as many elements as
-     * vka_plan_attention_state says. The operations for the chunks of one output run in the order
+     * key chunk to the next: F32 of rank 1, not a view, with at least as many elements as
+     * vka_plan_attention_state says. The operations for the key chunks of one output run in the order
      * of the keys, in one plan or in several made with the same path and whole_ sizes; each chunk
      * begins at a multiple of 128, and the last one writes output. The bits are those of all keys
      * at once. To meet the submit budget only the keys of a chunk are split further, so its rows
      * and its state must be within the device's limits. Fused path only; no returned scores, past,
-     * present, cache or ragged batch. n_key 0: no chunks. A chunk that is all n_key keys is plain
+     * present, cache or ragged batch. n_key 0: no key chunks. One that is all n_key keys is plain
      * attention, and its state is not read. */
     struct vka_tensor *state;
     uint32_t key_first, n_key;
@@ -618,7 +618,7 @@ struct vka_plan_info {
      *
      * A run is split into submits, each predicted to fit the budget, and long passes are split for
      * it: products along batch, rows, columns and k, attention along batch, heads, queries and
-     * keys. The bits stay the same. The smallest units are never split: one tile of a product over
+     * keys. The bits stay the same. The smallest slices are never cut: one tile of a product over
      * 256 of k, one tile of query rows against a few keys, elsewhere the rows of one workgroup.
      *
      * A prediction counts operations and divides by a rate, at first a cautious one for the type of
@@ -626,7 +626,7 @@ struct vka_plan_info {
      * real one in vka_plan_add_..., which then waits, about 20 ms a kernel. Lengths, positions and
      * sequences that only the device knows count as the largest possible, other programs as none. */
     uint64_t submit_budget;
-    /* For a plan that computes a part of a larger problem, with the same bits as the whole: the
+    /* For a plan that computes a slice of a larger problem, with the same bits as the whole: the
      * sizes of the whole, by which attention kernels are chosen. 0: the operation's. Give the first
      * two together, the first a multiple of the second. In a ragged batch whole_n_q is that of a
      * sequence; 0: their mean, so that decoding has the kernel for few rows. */

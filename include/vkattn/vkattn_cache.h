@@ -1,6 +1,6 @@
 /* vkattn: caches of keys and values for decoding. SPDX-License-Identifier: MIT
  *
- * A part of vkattn.h, which includes it. examples/decode.c is a program.
+ * vkattn.h includes it. examples/decode.c is a program.
  *
  * A cache holds the keys and values of `batch` sequences in `n_layer` layers, up to `capacity`
  * positions each, and the lengths of the sequences, which all layers share, on the device. An
@@ -18,7 +18,7 @@
  * n_append says how many new positions each sequence keeps, so that sequences of one batch may take
  * prompts of different lengths, or with 0 wait. Query i has its position and attends over what was
  * kept, whether position i was kept or not. With q_start (vka_attention_op) the new rows of all
- * sequences are packed instead, each as many as it has: a step of tokens and chunks of prompts
+ * sequences are packed instead, each as many as it has: a step of tokens and slices of prompts
  * computes no others.
  *
  * A sequence in which the new keys do not fit keeps its length, and nothing is appended to it; the
@@ -129,7 +129,7 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
  * it. If a layer has a state, length is 0 or what the sequence holds, else INVALID. In a paged cache
  * the sequence then needs pages of its own from `length` on: each page there
  * that it shares with another sequence is replaced by a free page, or by none when no page is free.
- * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure
+ * A shared page of which it keeps some rows is copied to a free page; INVALID if none is free. On failure
  * nothing has changed, but that a sequence whose states are no longer known takes no new positions until
  * it is truncated to 0. */
 VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,

@@ -37,7 +37,7 @@ enum vka_dtype {
                     13, 25, 38, 53, 69, 89, 113 */
     VKA_IQ4_XS,  /* 256 in 136: d (s - 32) v(q) as IQ4_NL, s of 6 bits for each 32 values */
     VKA_NVFP4,   /* 64 in 36: s q, q of type e2m1, s of type e4m3 without a sign for each 16 values,
-                    but 0 of the bits 0x7f. The scale of a tensor is no part of it. */
+                    but 0 of the bits 0x7f. It has no scale of the tensor. */
     VKA_TQ2_0,   /* 256 in 66: d (q - 1), q of 2 bits */
     VKA_TQ1_0,   /* 256 in 54: d (q - 1), q of 0 to 2, five of them in a byte */
     /* Numbers of entries of a grid that the format has: 4 values each, of iq1 and iq2 8. */

@@ -187,11 +187,11 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
  * rank needs at least one. Masks, lengths, offsets, sinks and slopes are those of the whole
  * problem. Past, present and returned scores are UNSUPPORTED too.
  *
- * By SEQUENCE with more ranks than heads, key chunks go round. A chunk is 1 / (2 * size) of the
- * keys and values, rounded up to 128. On its device a rank has its own positions and one chunk; on
+ * By SEQUENCE with more ranks than heads, key chunks go round. Each is 1 / (2 * size) of the
+ * keys and values, rounded up to 128. On its device a rank has its own positions and one key chunk; on
  * the host it has two, as one is sent to all ranks while the one before is computed. With a causal
- * mask size / 2 chunks are sent ahead, because the ranks have the same work in total but not for
- * each chunk. If attention over all keys would not be one fused pass on the device of a rank
+ * mask size / 2 key chunks are sent ahead, because the ranks have the same work in total but not for
+ * each key chunk. If attention over all keys would not be one fused pass on the device of a rank
  * (vka_plan_attention_state), as for VKA_PATH_UNFUSED or for short sequences on CPU drivers, every
  * rank receives all keys and values instead. In both cases an offset is clamped before the first
  * position of the rank is added to it, not after.

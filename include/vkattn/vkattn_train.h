@@ -61,7 +61,7 @@ VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
 
 /* The gradients of vka_plan_add_activation: output = f(input) * multiplier. The gradient of what
  * was broadcast is summed over the axes in which it repeats. ReLU's at 0 is 0. The derivative is
- * exact as the function is (vkattn_model.h), but to a part of the sum of the magnitudes of the
+ * exact as the function is (vkattn_model.h), but to a fraction of the sum of the magnitudes of the
  * product rule's two terms, which cancel where it is 0. At -Inf and Inf it is its limit. */
 struct vka_activation_backward_op {
     size_t struct_size;
@@ -144,7 +144,7 @@ VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
  * gradients of scores are rounded to that type, float16 ones scaled by row; all sums are float32.
  * VKA_PATH_UNFUSED makes scores and their gradients in slices of queries, as many heads at a time
  * as workspace_limit holds, and one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a
- * slice follow from n_kv alone, and the units of a fused sum from the sizes, so the order of sums
+ * slice follow from n_kv alone, and the spans of a fused sum from the sizes, so the order of sums
  * and the bits do not depend on limits. On both paths a gradient also takes float32 scratch of its
  * size where it is accumulated, rotated, normalised, or (fused) not float32 in contiguous rows, or
  * (unfused) sums several slices or query heads. */

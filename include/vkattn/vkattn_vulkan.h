@@ -52,7 +52,7 @@ struct vka_vulkan_info {
     uint32_t api_version;
     /* NULL: the function of the system's Vulkan loader. */
     PFN_vkGetInstanceProcAddr get_instance_proc_addr;
-    /* What the device was created with: the part of VkDeviceCreateInfo.pNext that begins with the
+    /* What the device was created with: what of VkDeviceCreateInfo.pNext begins with the
      * VkPhysicalDeviceFeatures2 (make one from pEnabledFeatures if that was used), and the device
      * extensions. Only read by vka_device_adopt. NULL and 0: none. */
     const VkPhysicalDeviceFeatures2 *features;
@@ -111,7 +111,7 @@ struct vka_buffer {
  *   only elements are written. Views may use all of size.
  * - usage has VK_BUFFER_USAGE_STORAGE_BUFFER_BIT. vka_tensor_read and vka_tensor_write need
  *   TRANSFER_SRC and TRANSFER_DST and return INVALID without them (a write needs both, as it reads
- *   words that it changes in part).
+ *   words of which it changes some bytes).
  * - If the buffer is EXCLUSIVE, the application transfers its ownership between queue families.
  * - vkattn orders accesses of tensors in the same VkBuffer that overlap, but does not know that two
  *   buffers share memory.

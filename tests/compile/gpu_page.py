@@ -37,7 +37,7 @@ lacks: another does its work.
 On Mali, `attention_tile` of heads of 256 and `attention_decode` of 16-bit and quantised keys spill 2 to
 15 of 64 registers, with the fewest rows and loads that they have. In the code of heads of 256, of
 float16 and of q8_0 keys these are stored before the loop over the keys and read after it, some of q8_0
-once a step of 128 keys, none in an innermost loop. Chunks of those heads would make all scores twice.
+once a step of 128 keys, none in an innermost loop. Tiles of half of a head would make all scores twice.
 
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|
