@@ -1,4 +1,4 @@
-/* Plans of steps over the layers of a mixed cache, and what they do to its copy. */
+/* Plans of steps over the layers of a mixed cache, their inputs, and the comparison of their outputs. */
 #include "cache_mixed.h"
 
 #include <math.h>
@@ -6,26 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <core/dtype.h>
-#include <reference/blocks.h>
-#include <reference/reference.h>
-#include <reference/state.h>
-
 #include "problems/compare.h"
 
-#define MOST_DIM 256
-
 /* ---- Opening ---------------------------------------------------------------------------------- */
-
-static bool is_gated(enum vka_rule rule)
-{
-    return rule == VKA_RULE_GATED || rule == VKA_RULE_GATED_DELTA;
-}
-
-static bool is_delta(enum vka_rule rule)
-{
-    return rule == VKA_RULE_DELTA || rule == VKA_RULE_GATED_DELTA;
-}
 
 static bool create(const struct mixed *m, struct mixed_op *op, int which, enum vka_dtype dtype,
                    uint32_t rank, const uint32_t size[4], struct rng *rng)
@@ -50,10 +33,10 @@ static bool create_operands(const struct mixed *m, const struct mixed_step *step
       heads[MIXED_IO] = {[MIXED_Q] = {true, 4, {batch, l->n_head, n, l->head_dim}},
                          [MIXED_K] = {true, 4, {batch, l->n_kv_head, n, l->head_dim}},
                          [MIXED_V] = {true, 4, {batch, n_value, n, l->value_dim}},
-                         [MIXED_DECAY] = {!l->keys && is_gated(l->rule),
+                         [MIXED_DECAY] = {!l->keys && mixed_is_gated(l->rule),
                                           l->key_decay ? 4 : 3,
                                           {batch, l->n_state, n, l->head_dim}},
-                         [MIXED_BETA] = {!l->keys && is_delta(l->rule),
+                         [MIXED_BETA] = {!l->keys && mixed_is_delta(l->rule),
                                          3,
                                          {batch, l->shared_beta ? 1 : l->n_state, n}},
                          [MIXED_OUT] = {true, 4, {batch, n_out, n, l->value_dim}}},
@@ -235,20 +218,18 @@ static double draw_value(const struct mixed *m, const struct mixed_op *op, int w
     return which == MIXED_BETA ? (x + 1) / 2 : x;
 }
 
-/* Heads and width of an operand of rows. */
-static void find_rows(const struct mixed_op *op, int which, uint32_t *heads, uint32_t *width)
+void mixed_find_rows(const struct mixed_op *op, int which, uint32_t *heads, uint32_t *width)
 {
     const struct operand *o = &op->io[which];
     *heads = op->kind == MIXED_CONV ? 1 : o->size[1];
     *width = op->kind == MIXED_CONV ? o->size[2] : o->rank == 4 ? o->size[3] : 1;
 }
 
-/* Row i of a head of a sequence. */
-static double *row_of(const struct mixed_step *step, const struct mixed_op *op, int which,
-                      double *values, uint32_t b, uint32_t head, uint32_t i)
+double *mixed_row(const struct mixed_step *step, const struct mixed_op *op, int which,
+                  double *values, uint32_t b, uint32_t head, uint32_t i)
 {
     uint32_t heads, width;
-    find_rows(op, which, &heads, &width);
+    mixed_find_rows(op, which, &heads, &width);
     const bool packed = step->rows == MIXED_RAGGED;
     const size_t outer = ((packed ? 0 : b) * (size_t)heads + head) * step->n;
     return values + (outer + (packed ? step->first[b] : 0) + i) * width;
@@ -266,13 +247,13 @@ static bool write_operand(const struct mixed *m, const struct mixed_step *step, 
         o->values[i] = operand_round(o->dtype, draw_value(m, op, which, rng));
     if (op->kind == MIXED_CONV && which == MIXED_WEIGHT)
         return operand_write(o) == VKA_OK;
-    find_rows(op, which, &heads, &width);
+    mixed_find_rows(op, which, &heads, &width);
     for (uint32_t b = 0; b < m->sizes.batch; b++)
         for (uint32_t h = 0; h < heads; h++)
             for (uint32_t i = step->kept[b]; i < step->had[b]; i++)
                 for (uint32_t j = 0; j < width; j++)
                     if (op->kind != MIXED_KEYS || which != MIXED_Q)
-                        row_of(step, op, which, o->values, b, h, i)[j] = NAN;
+                        mixed_row(step, op, which, o->values, b, h, i)[j] = NAN;
     return operand_write(o) == VKA_OK;
 }
 
@@ -289,183 +270,6 @@ bool mixed_feed(const struct mixed *m, struct mixed_plan *p, struct rng *rng)
         }
     }
     return ok;
-}
-
-/* ---- The copy --------------------------------------------------------------------------------- */
-
-/* Rows of a sequence, [head][n][width], or back to those of `values`. */
-static void move_rows(const struct mixed_step *step, const struct mixed_op *op, int which,
-                      double *values, uint32_t b, uint32_t n, double *own, bool back)
-{
-    uint32_t heads, width;
-    find_rows(op, which, &heads, &width);
-    for (uint32_t h = 0; h < heads; h++)
-        for (uint32_t i = 0; i < n; i++) {
-            double *row = row_of(step, op, which, values, b, h, i);
-            double *to = own + ((size_t)h * n + i) * width;
-            memcpy(back ? row : to, back ? to : row, width * sizeof *row);
-        }
-}
-
-static double *take_rows(const struct mixed_step *step, const struct mixed_op *op, int which,
-                         uint32_t b, uint32_t n)
-{
-    uint32_t heads = 0, width = 0;
-    if (op->io[which].view)
-        find_rows(op, which, &heads, &width);
-    double *own = calloc((size_t)heads * n * width + 1, sizeof *own);
-    if (!own)
-        abort();
-    if (op->io[which].view && which != MIXED_OUT)
-        move_rows(step, op, which, op->io[which].values, b, n, own, false);
-    return own;
-}
-
-static void model_conv(const struct mixed *m, struct mixed_step *step, struct mixed_op *op,
-                       uint32_t b)
-{
-    const struct mixed_layer *l = &m->sizes.layers[op->layer];
-    const size_t count = mixed_count(&m->sizes, op->layer, 1);
-    const struct ref_causal_conv c = {step->kept[b], l->channels, l->width, l->dilation,
-                                      l->activation};
-    double *past = m->contents[op->layer][1] + b * count;
-    double *present = calloc(count + 1, sizeof *present);
-    double *x = take_rows(step, op, MIXED_X, b, step->kept[b]);
-    double *y = take_rows(step, op, MIXED_OUT, b, step->kept[b]);
-    ref_causal_conv(&c, x, op->io[MIXED_WEIGHT].values, NULL, past, y, present);
-    memcpy(past, present, count * sizeof *past);
-    move_rows(step, op, MIXED_OUT, op->want, b, step->kept[b], y, true);
-    free(present);
-    free(x);
-    free(y);
-}
-
-static void model_linear(const struct mixed *m, struct mixed_step *step, struct mixed_op *op,
-                         uint32_t b)
-{
-    const struct mixed_layer *l = &m->sizes.layers[op->layer];
-    const struct ref_linear r = {.n = step->kept[b],
-                                 .n_head = l->n_head,
-                                 .n_kv_head = l->n_kv_head,
-                                 .n_state = l->n_state,
-                                 .head_dim = l->head_dim,
-                                 .value_dim = l->value_dim,
-                                 .key_decay = l->key_decay && is_gated(l->rule),
-                                 .shared_beta = l->shared_beta,
-                                 .scale = 1 / sqrt(l->head_dim),
-                                 .step_max = INFINITY};
-    double *state = m->contents[op->layer][0] + b * mixed_count(&m->sizes, op->layer, 0);
-    double *own[MIXED_IO];
-    for (int i = 0; i < MIXED_IO; i++)
-        own[i] = take_rows(step, op, i, b, step->kept[b]);
-    ref_linear_attention(&r, own[MIXED_Q], own[MIXED_K], own[MIXED_V],
-                         is_gated(l->rule) ? own[MIXED_DECAY] : NULL,
-                         is_delta(l->rule) ? own[MIXED_BETA] : NULL, state, own[MIXED_OUT]);
-    move_rows(step, op, MIXED_OUT, op->want, b, step->kept[b], own[MIXED_OUT], true);
-    for (int i = 0; i < MIXED_IO; i++)
-        free(own[i]);
-}
-
-/* Appends the kept rows of [n_kv_head][had][dim] to [n_kv_head][capacity][dim], as the type keeps them. */
-static void append(const struct mixed *m, const struct mixed_step *step, const struct mixed_op *op,
-                   uint32_t b, int which, const double *rows)
-{
-    const struct mixed_layer *l = &m->sizes.layers[op->layer];
-    const uint32_t dim = which ? l->value_dim : l->head_dim;
-    const enum vka_dtype dtype = which ? l->value_dtype : l->key_dtype;
-    double *to = m->contents[op->layer][which] + b * mixed_count(&m->sizes, op->layer, which);
-    for (uint32_t h = 0; h < l->n_kv_head; h++)
-        for (uint32_t i = 0; i < step->kept[b]; i++) {
-            const double *from = rows + ((size_t)h * step->had[b] + i) * dim;
-            double *row = to + ((size_t)h * m->sizes.capacity + step->old[b] + i) * dim;
-            float x[MOST_DIM] = {0};
-            double y[MOST_DIM];
-            for (uint32_t c = 0; c < dim; c++)
-                x[c] = (float)from[c];
-            if (dtype_is_scaled(dtype))
-                ref_cache_row(dtype, 1, x, dim, y);
-            for (uint32_t c = 0; c < dim; c++)
-                row[c] = dtype_is_scaled(dtype) ? y[c] : operand_round(dtype, from[c]);
-        }
-}
-
-static void model_keys(const struct mixed *m, struct mixed_step *step, struct mixed_op *op,
-                       uint32_t b)
-{
-    const struct mixed_sizes *s = &m->sizes;
-    const struct mixed_layer *l = &s->layers[op->layer];
-    double *q = take_rows(step, op, MIXED_Q, b, step->had[b]);
-    double *k = take_rows(step, op, MIXED_K, b, step->had[b]);
-    double *v = take_rows(step, op, MIXED_V, b, step->had[b]);
-    double *y = take_rows(step, op, MIXED_OUT, b, step->had[b]);
-    const int64_t length = step->old[b] + step->kept[b], old = step->old[b];
-    append(m, step, op, b, 0, k);
-    append(m, step, op, b, 1, v);
-    const struct ref_attention a = {
-        .batch = 1,
-        .n_head = l->n_head,
-        .n_kv_head = l->n_kv_head,
-        .n_q = step->had[b],
-        .n_kv = s->capacity,
-        .head_dim = l->head_dim,
-        .value_dim = l->value_dim,
-        .q = q,
-        .k = m->contents[op->layer][0] + b * mixed_count(s, op->layer, 0),
-        .v = m->contents[op->layer][1] + b * mixed_count(s, op->layer, 1),
-        .kv_length = &length,
-        .kv_length_count = 1,
-        .query_offset = &old,
-        .query_offset_count = 1,
-        .causal = true,
-        .context = y};
-    if (step->had[b] && ref_attention(&a) != VKA_OK)
-        abort();
-    move_rows(step, op, MIXED_OUT, op->want, b, step->had[b], y, true);
-    free(q);
-    free(k);
-    free(v);
-    free(y);
-}
-
-static void model_op(const struct mixed *m, struct mixed_step *step, struct mixed_op *op)
-{
-    uint32_t heads, width;
-    find_rows(op, MIXED_OUT, &heads, &width);
-    for (size_t i = 0; i < op->io[MIXED_OUT].count; i++)
-        op->want[i] = NAN; /* rows of no sequence */
-    for (uint32_t b = 0; b < m->sizes.batch; b++) {
-        for (uint32_t h = 0; h < heads; h++)
-            for (uint32_t i = 0; i < step->had[b]; i++)
-                memset(row_of(step, op, MIXED_OUT, op->want, b, h, i), 0, width * sizeof(double));
-        if (op->kind == MIXED_KEYS)
-            model_keys(m, step, op, b);
-        else if (step->kept[b] && op->kind == MIXED_CONV)
-            model_conv(m, step, op, b);
-        else if (step->kept[b])
-            model_linear(m, step, op, b);
-    }
-    for (size_t i = 0; i < op->io[MIXED_OUT].count; i++)
-        op->want[i] = operand_round(op->io[MIXED_OUT].dtype, op->want[i]);
-}
-
-uint32_t mixed_model(struct mixed *m, struct mixed_plan *p)
-{
-    uint32_t full = 0;
-    for (uint32_t i = 0; i < p->n_step; i++) {
-        struct mixed_step *step = &p->steps[i];
-        for (uint32_t b = 0; b < m->sizes.batch; b++) {
-            step->old[b] = m->length[b];
-            if (m->refused[b] || m->length[b] + step->kept[b] > m->sizes.capacity) {
-                m->refused[b] = true;
-                full |= 1u << b;
-                step->kept[b] = 0;
-            }
-            m->length[b] += step->kept[b];
-        }
-        for (uint32_t j = 0; j < step->n_op; j++)
-            model_op(m, step, &step->ops[j]);
-    }
-    return full;
 }
 
 /* ---- Comparison ------------------------------------------------------------------------------- */
