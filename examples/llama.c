@@ -1,5 +1,5 @@
 /* Continues token ids by a Llama of a GGUF file. Its weights keep their types; one plan, recorded once,
- * takes a token a run. `vkattn generate` also reads prompts in chunks, and doubts the file.
+ * takes a token a run. `vkattn generate` also reads prompts in slices, and doubts the file.
  *
  *     cc llama.c -o llama -lvkattn_io $(pkg-config --cflags --libs vkattn) && ./llama FILE 16 1 5 9
  *

@@ -1,4 +1,4 @@
-/* The Vulkan part of the example: what any application with its own device has already. */
+/* The Vulkan of the example: what any application with its own device has already. */
 #ifndef TOOLS_INTEROP_APP_H
 #define TOOLS_INTEROP_APP_H
 

@@ -43,7 +43,7 @@ void classifier_destroy(struct classifier **classifier)
     *classifier = NULL;
 }
 
-/* Copies the part of a tensor that belongs to the first n images, from or to the host. */
+/* Copies what of a tensor belongs to the first n images, from or to the host. */
 static enum vka_status copy_first(struct vka_tensor *tensor, uint32_t n, const void *from, void *to)
 {
     struct vka_tensor *view = NULL;

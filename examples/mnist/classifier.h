@@ -16,7 +16,7 @@ enum vka_status classifier_create(struct vka_device *device, const struct model 
 void classifier_destroy(struct classifier **classifier);
 
 /* Classifies n images, 1 .. batch: input[n][...] of model_input -> logits[n][n_class] and, with
- * keep_attention and unless it is NULL, attention[n][n_head][units][units]. timeout in
+ * keep_attention and unless it is NULL, attention[n][n_head][positions][positions]. timeout in
  * nanoseconds. */
 enum vka_status classifier_run(struct classifier *classifier, const float *input, uint32_t n,
                                uint64_t timeout, float *logits, float *attention);

@@ -11,12 +11,12 @@ bool model_values_alloc(const struct model *model, struct model_values *values)
 {
     bool whole = true;
 
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
         uint32_t out, in;
 
-        if (!model_has_part(model, (enum model_part)i))
+        if (!model_has_slot(model, (enum model_slot)i))
             continue;
-        model_part_shape(model, (enum model_part)i, &out, &in);
+        model_slot_shape(model, (enum model_slot)i, &out, &in);
         values->weight[i] = calloc((size_t)out * in, sizeof(float));
         values->bias[i] = calloc(out, sizeof(float));
         whole = whole && values->weight[i] && values->bias[i];
@@ -26,7 +26,7 @@ bool model_values_alloc(const struct model *model, struct model_values *values)
 
 void model_values_free(struct model_values *values)
 {
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
         free(values->weight[i]);
         free(values->bias[i]);
         values->weight[i] = values->bias[i] = NULL;
@@ -45,12 +45,12 @@ static void draw(float *x, size_t n, double bound, uint32_t stream, uint32_t see
 
 void model_draw(struct model *model, uint32_t seed)
 {
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
         uint32_t out, in;
 
-        if (!model_has_part(model, (enum model_part)i))
+        if (!model_has_slot(model, (enum model_slot)i))
             continue;
-        model_part_shape(model, (enum model_part)i, &out, &in);
+        model_slot_shape(model, (enum model_slot)i, &out, &in);
         const double bound = 1 / sqrt(in);
         draw(model->values.weight[i], (size_t)out * in, bound, 2 * (uint32_t)i, seed);
         draw(model->values.bias[i], out, bound, 2 * (uint32_t)i + 1, seed);
@@ -67,9 +67,9 @@ bool model_set_patches(struct model *model, uint32_t side)
     return model->rows % side == 0 && model->cols % side == 0;
 }
 
-bool model_has_part(const struct model *model, enum model_part part)
+bool model_has_slot(const struct model *model, enum model_slot slot)
 {
-    return part == MODEL_CLASSIFIER || (part == MODEL_HIDDEN) == (model->n_hidden != 0);
+    return slot == MODEL_CLASSIFIER || (slot == MODEL_HIDDEN) == (model->n_hidden != 0);
 }
 
 void model_free(struct model **model)
@@ -81,11 +81,11 @@ void model_free(struct model **model)
     *model = NULL;
 }
 
-void model_part_shape(const struct model *model, enum model_part part, uint32_t *out, uint32_t *in)
+void model_slot_shape(const struct model *model, enum model_slot slot, uint32_t *out, uint32_t *in)
 {
     const uint32_t heads = model->n_head * model->width;
 
-    switch (part) {
+    switch (slot) {
     case MODEL_OUTPUT:
         *out = model->width;
         *in = heads;
@@ -101,7 +101,7 @@ void model_part_shape(const struct model *model, enum model_part part, uint32_t 
     case MODEL_QUERY:
     case MODEL_KEY:
     case MODEL_VALUE:
-    case MODEL_PART_COUNT:
+    case MODEL_SLOT_COUNT:
     default:
         *out = heads;
         *in = model->width;
@@ -109,7 +109,7 @@ void model_part_shape(const struct model *model, enum model_part part, uint32_t 
     }
 }
 
-uint32_t model_units(const struct model *model)
+uint32_t model_positions(const struct model *model)
 {
     return model->channels ? model->width : model->n_patch;
 }

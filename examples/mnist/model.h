@@ -7,19 +7,19 @@
 
 #define MODEL_MAX_CLASSES 10 /* labels are digits */
 
-enum model_part {
+enum model_slot {
     MODEL_QUERY = 0, /* [n_head * width][width], key and value the same */
     MODEL_KEY,
     MODEL_VALUE,
     MODEL_OUTPUT,     /* [width][n_head * width] */
     MODEL_HIDDEN,     /* [n_hidden][rows * cols], of an MLP, which has no others of those above */
     MODEL_CLASSIFIER, /* [n_class][n_patch * width], or [n_class][n_hidden] */
-    MODEL_PART_COUNT
+    MODEL_SLOT_COUNT
 };
 
-/* Numbers of all parameters; NULL of parts that the model does not have. */
+/* Numbers of all parameters; NULL of slots that the model does not have. */
 struct model_values {
-    float *weight[MODEL_PART_COUNT], *bias[MODEL_PART_COUNT];
+    float *weight[MODEL_SLOT_COUNT], *bias[MODEL_SLOT_COUNT];
 };
 
 struct model {
@@ -47,13 +47,13 @@ void model_draw(struct model *model, uint32_t seed);
 /* Sets side, n_patch and width; false if patches of that side do not tile the images. */
 bool model_set_patches(struct model *model, uint32_t side);
 
-bool model_has_part(const struct model *model, enum model_part part);
+bool model_has_slot(const struct model *model, enum model_slot slot);
 
-/* Rows and columns of a part's weight. */
-void model_part_shape(const struct model *model, enum model_part part, uint32_t *out, uint32_t *in);
+/* Rows and columns of a slot's weight. */
+void model_slot_shape(const struct model *model, enum model_slot slot, uint32_t *out, uint32_t *in);
 
-/* The number of units that a head attends over: patches or channels. */
-uint32_t model_units(const struct model *model);
+/* The number of positions that a head attends over: patches or channels. */
+uint32_t model_positions(const struct model *model);
 
 /* Converts pixels[rows][cols], 0 .. 255, to what the model reads, 0 .. 1: [n_patch][width], or of an
  * MLP [rows][cols]. */

@@ -9,7 +9,7 @@
 #define MODEL_MAX_HEADS 1024 /* with IDX_MAX_SIDE every product is below 2^32 */
 #define MODEL_MAX_HIDDEN 65536
 
-static const char *const part_name[MODEL_PART_COUNT] = {
+static const char *const slot_name[MODEL_SLOT_COUNT] = {
     [MODEL_QUERY] = "q_proj",  [MODEL_KEY] = "k_proj",    [MODEL_VALUE] = "v_proj",
     [MODEL_OUTPUT] = "o_proj", [MODEL_HIDDEN] = "hidden", [MODEL_CLASSIFIER] = "classifier",
 };
@@ -161,18 +161,18 @@ enum vka_status model_read_values(const struct model *model, const struct vka_sa
 {
     enum vka_status status = VKA_OK;
 
-    for (int i = 0; i < MODEL_PART_COUNT && status == VKA_OK; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT && status == VKA_OK; i++) {
         char name[MODEL_NAME];
         uint32_t out, in;
 
-        if (!model_has_part(model, (enum model_part)i))
+        if (!model_has_slot(model, (enum model_slot)i))
             continue;
-        model_part_shape(model, (enum model_part)i, &out, &in);
-        snprintf(name, sizeof name, "%s%s.weight", prefix, part_name[i]);
+        model_slot_shape(model, (enum model_slot)i, &out, &in);
+        snprintf(name, sizeof name, "%s%s.weight", prefix, slot_name[i]);
         status = read_tensor(file, path, name, out, in, &values->weight[i], error);
         if (status != VKA_OK)
             break;
-        snprintf(name, sizeof name, "%s%s.bias", prefix, part_name[i]);
+        snprintf(name, sizeof name, "%s%s.bias", prefix, slot_name[i]);
         status = read_tensor(file, path, name, out, 0, &values->bias[i], error);
     }
     return status;
@@ -219,19 +219,19 @@ size_t model_arrays(const struct model *model, const struct model_values *values
 {
     size_t n = 0;
 
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
         uint32_t out, in;
 
-        if (!model_has_part(model, (enum model_part)i))
+        if (!model_has_slot(model, (enum model_slot)i))
             continue;
-        model_part_shape(model, (enum model_part)i, &out, &in);
-        snprintf(arrays[n].name, MODEL_NAME, "%s%s.weight", prefix, part_name[i]);
+        model_slot_shape(model, (enum model_slot)i, &out, &in);
+        snprintf(arrays[n].name, MODEL_NAME, "%s%s.weight", prefix, slot_name[i]);
         arrays[n++].array = (struct vka_io_array){.dtype = VKA_IO_F32,
                                                   .rank = 2,
                                                   .shape = {out, in},
                                                   .data = values->weight[i],
                                                   .size = sizeof(float) * out * in};
-        snprintf(arrays[n].name, MODEL_NAME, "%s%s.bias", prefix, part_name[i]);
+        snprintf(arrays[n].name, MODEL_NAME, "%s%s.bias", prefix, slot_name[i]);
         arrays[n++].array = (struct vka_io_array){.dtype = VKA_IO_F32,
                                                   .rank = 1,
                                                   .shape = {out},

@@ -19,14 +19,14 @@ enum vka_status model_read_values(const struct model *model, const struct vka_sa
                                   char *error);
 
 #define MODEL_NAME 48                                   /* characters of the longest name */
-#define MODEL_MAX_ARRAYS (3 * 2 * MODEL_PART_COUNT + 1) /* of a file */
+#define MODEL_MAX_ARRAYS (3 * 2 * MODEL_SLOT_COUNT + 1) /* of a file */
 
 struct model_array {
     char name[MODEL_NAME];
     struct vka_io_array array; /* its name is not set */
 };
 
-/* Fills arrays[2 * MODEL_PART_COUNT] as model_read_values reads them; returns how many. They point to
+/* Fills arrays[2 * MODEL_SLOT_COUNT] as model_read_values reads them; returns how many. They point to
  * the values. */
 size_t model_arrays(const struct model *model, const struct model_values *values,
                     const char *prefix, struct model_array *arrays);

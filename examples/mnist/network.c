@@ -36,12 +36,12 @@ enum vka_status parameters_create(struct vka_device *device, const struct model 
 {
     enum vka_status status = VKA_OK;
 
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        const enum model_part part = (enum model_part)i;
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
+        const enum model_slot slot = (enum model_slot)i;
         uint32_t shape[2];
-        if (!model_has_part(model, part))
+        if (!model_has_slot(model, slot))
             continue;
-        model_part_shape(model, part, &shape[0], &shape[1]);
+        model_slot_shape(model, slot, &shape[0], &shape[1]);
         TRY(make_filled(device, 2, shape, values ? values->weight[i] : NULL, &p->weight[i]));
         TRY(make_filled(device, 1, shape, values ? values->bias[i] : NULL, &p->bias[i]));
     }
@@ -51,7 +51,7 @@ fail:
 
 void parameters_destroy(struct parameters *p)
 {
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
         vka_tensor_destroy(&p->weight[i]);
         vka_tensor_destroy(&p->bias[i]);
     }
@@ -60,7 +60,7 @@ void parameters_destroy(struct parameters *p)
 /* ---- Activations ----------------------------------------------------------------------------- */
 
 /* Makes a projection and its view by heads. */
-static enum vka_status make_projection(const struct network *n, int part, struct activations *a)
+static enum vka_status make_projection(const struct network *n, int slot, struct activations *a)
 {
     const struct model *m = n->model;
     const uint32_t head = m->interleaved ? 3 : 2, channel = m->interleaved ? 2 : 3;
@@ -71,9 +71,9 @@ static enum vka_status make_projection(const struct network *n, int part, struct
     struct vka_tensor *heads = NULL;
     enum vka_status status;
 
-    TRY(make(n, 3, shape, &a->projected[part]));
-    TRY(vka_tensor_reshape(a->projected[part], 4, m->interleaved ? interleaved : blocked, &heads));
-    TRY(vka_tensor_permute(heads, axes, &a->by_head[part]));
+    TRY(make(n, 3, shape, &a->projected[slot]));
+    TRY(vka_tensor_reshape(a->projected[slot], 4, m->interleaved ? interleaved : blocked, &heads));
+    TRY(vka_tensor_permute(heads, axes, &a->by_head[slot]));
 fail:
     vka_tensor_destroy(&heads);
     return status;
@@ -82,14 +82,14 @@ fail:
 static enum vka_status make_attention(const struct network *n, struct activations *a)
 {
     const struct model *m = n->model;
-    const uint32_t units = model_units(m), features = m->channels ? m->n_patch : m->width;
-    const uint32_t shape[] = {n->batch, units, m->n_head, features};
+    const uint32_t positions = model_positions(m), features = m->channels ? m->n_patch : m->width;
+    const uint32_t shape[] = {n->batch, positions, m->n_head, features};
     const uint32_t axes[] = {0, 2, 1, 3};
     const uint32_t rows[] = {n->batch, m->n_patch, m->n_head * m->width};
     enum vka_status status;
 
-    for (int part = MODEL_QUERY; part <= MODEL_VALUE; part++)
-        TRY(make_projection(n, part, a));
+    for (int slot = MODEL_QUERY; slot <= MODEL_VALUE; slot++)
+        TRY(make_projection(n, slot, a));
     TRY(make(n, 4, shape, &a->context));
     TRY(vka_tensor_permute(a->context, axes, &a->context_by_head));
     TRY(vka_tensor_reshape(a->context, 3, rows, &a->context_rows));
@@ -147,16 +147,17 @@ fail:
 
 enum vka_status network_keep_weights(struct network *n)
 {
-    const uint32_t units = model_units(n->model);
+    const uint32_t positions = model_positions(n->model);
 
-    return make(n, 4, (const uint32_t[]){n->batch, n->model->n_head, units, units}, &n->weights);
+    return make(n, 4, (const uint32_t[]){n->batch, n->model->n_head, positions, positions},
+                &n->weights);
 }
 
 enum vka_status network_keep_log_sum_exp(struct network *n)
 {
-    const uint32_t units = model_units(n->model);
+    const uint32_t positions = model_positions(n->model);
 
-    return make(n, 3, (const uint32_t[]){n->batch, n->model->n_head, units}, &n->log_sum_exp);
+    return make(n, 3, (const uint32_t[]){n->batch, n->model->n_head, positions}, &n->log_sum_exp);
 }
 
 void network_destroy(struct network *n)
@@ -169,13 +170,13 @@ void network_destroy(struct network *n)
 }
 
 static enum vka_status add_linear(const struct network *n, struct vka_plan *plan,
-                                  enum model_part part, struct vka_tensor *input,
+                                  enum model_slot slot, struct vka_tensor *input,
                                   struct vka_tensor *output)
 {
     return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input,
-                                              .weight = n->parameters.weight[part],
-                                              .bias = n->parameters.bias[part], .output = output,
-                                              .relu_input = part == MODEL_CLASSIFIER));
+                                              .weight = n->parameters.weight[slot],
+                                              .bias = n->parameters.bias[slot], .output = output,
+                                              .relu_input = slot == MODEL_CLASSIFIER));
 }
 
 void network_attention(const struct network *n, struct vka_attention_op *op)
@@ -198,8 +199,8 @@ enum vka_status network_add_forward(const struct network *n, struct vka_plan *pl
     if (n->model->n_hidden) {
         TRY(add_linear(n, plan, MODEL_HIDDEN, n->input, a->hidden));
     } else {
-        for (int part = MODEL_QUERY; part <= MODEL_VALUE; part++)
-            TRY(add_linear(n, plan, (enum model_part)part, n->input, a->projected[part]));
+        for (int slot = MODEL_QUERY; slot <= MODEL_VALUE; slot++)
+            TRY(add_linear(n, plan, (enum model_slot)slot, n->input, a->projected[slot]));
         network_attention(n, &attention);
         TRY(vka_plan_add_attention(plan, &attention));
         TRY(add_linear(n, plan, MODEL_OUTPUT, a->context_rows, a->hidden));

@@ -27,9 +27,9 @@ struct activations {
     struct vka_tensor *logits;          /* [B][n_class] */
 };
 
-/* One tensor of each part's weight and bias; NULL of parts that the model does not have. */
+/* One tensor of each slot's weight and bias; NULL of slots that the model does not have. */
 struct parameters {
-    struct vka_tensor *weight[MODEL_PART_COUNT], *bias[MODEL_PART_COUNT];
+    struct vka_tensor *weight[MODEL_SLOT_COUNT], *bias[MODEL_SLOT_COUNT];
 };
 
 struct network {

@@ -2,7 +2,7 @@
 
 #include "html/html.h"
 #include "html/texts.h"
-#include "page_parts.h"
+#include "page_elements.h"
 
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void put_facts(FILE *out, const struct page *page)
         snprintf(more, sizeof more, "%zu passes recorded once", page->n_pass);
     } else {
         snprintf(value, sizeof value, "%u heads over %u %s", (unsigned)m->n_head,
-                 (unsigned)model_units(m), m->channels ? "channels" : "patches");
+                 (unsigned)model_positions(m), m->channels ? "channels" : "patches");
         snprintf(more, sizeof more, "%u x %u pixels a patch, %zu passes recorded once",
                  (unsigned)m->side, (unsigned)m->side, page->n_pass);
     }

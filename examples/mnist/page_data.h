@@ -16,7 +16,7 @@ struct page {
     const float *probability; /* [count][n_class] */
     uint32_t n_chosen;
     const uint32_t *chosen; /* [n_chosen], the images that attention belongs to */
-    const float *attention; /* [n_chosen][n_head][units][units] */
+    const float *attention; /* [n_chosen][n_head][positions][positions] */
     const char *model_path, *device, *driver;
     uint32_t batch;
     size_t n_pass;

@@ -26,7 +26,7 @@ static bool keeps_attention(const struct session *s)
 static bool allocate(struct session *s)
 {
     const struct model *m = s->model;
-    const size_t n_weight = (size_t)m->n_head * model_units(m) * model_units(m);
+    const size_t n_weight = (size_t)m->n_head * model_positions(m) * model_positions(m);
 
     s->batch = s->count < BATCH ? s->count : BATCH;
     s->input = calloc((size_t)s->batch * m->rows * m->cols, sizeof *s->input);

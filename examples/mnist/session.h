@@ -23,7 +23,7 @@ struct session {
     uint32_t count, batch, correct;
     float *input;     /* [batch][n_patch][width], or [batch][rows][cols] of an MLP */
     float *logits;    /* [count][n_class] */
-    float *attention; /* [PAGE_CHOSEN][n_head][units][units], with --html */
+    float *attention; /* [PAGE_CHOSEN][n_head][positions][positions], with --html */
     uint8_t *read;    /* [count] */
     double first_ms, total_ms;
 };

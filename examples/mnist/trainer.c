@@ -18,8 +18,8 @@ struct trainer {
 
 /* ---- The plan -------------------------------------------------------------------------------- */
 
-/* The gradients of a part's weight and bias, and of its input unless that is NULL. */
-static enum vka_status add_linear_backward(const struct trainer *t, enum model_part part,
+/* The gradients of a slot's weight and bias, and of its input unless that is NULL. */
+static enum vka_status add_linear_backward(const struct trainer *t, enum model_slot slot,
                                            struct vka_tensor *input,
                                            struct vka_tensor *output_gradient,
                                            struct vka_tensor *input_gradient)
@@ -27,10 +27,10 @@ static enum vka_status add_linear_backward(const struct trainer *t, enum model_p
     return vka_plan_add_linear_backward(
         t->plan,
         VKA_INFO(vka_linear_backward_op, .input = input,
-                 .weight = t->network.parameters.weight[part], .output_gradient = output_gradient,
-                 .relu_input = part == MODEL_CLASSIFIER, .input_gradient.tensor = input_gradient,
-                 .weight_gradient.tensor = t->parameter_gradients.weight[part],
-                 .bias_gradient.tensor = t->parameter_gradients.bias[part]));
+                 .weight = t->network.parameters.weight[slot], .output_gradient = output_gradient,
+                 .relu_input = slot == MODEL_CLASSIFIER, .input_gradient.tensor = input_gradient,
+                 .weight_gradient.tensor = t->parameter_gradients.weight[slot],
+                 .bias_gradient.tensor = t->parameter_gradients.bias[slot]));
 }
 
 static enum vka_status add_attention_backward(const struct trainer *t)
@@ -48,8 +48,8 @@ static enum vka_status add_attention_backward(const struct trainer *t)
                                                  .q_gradient.tensor = g->by_head[MODEL_QUERY],
                                                  .k_gradient.tensor = g->by_head[MODEL_KEY],
                                                  .v_gradient.tensor = g->by_head[MODEL_VALUE])));
-    for (int part = MODEL_QUERY; part <= MODEL_VALUE; part++)
-        TRY(add_linear_backward(t, (enum model_part)part, n->input, g->projected[part], NULL));
+    for (int slot = MODEL_QUERY; slot <= MODEL_VALUE; slot++)
+        TRY(add_linear_backward(t, (enum model_slot)slot, n->input, g->projected[slot], NULL));
 fail:
     return status;
 }
@@ -57,11 +57,11 @@ fail:
 static enum vka_status add_adam(const struct trainer *t, double learning_rate)
 {
     const struct parameters *p = &t->network.parameters, *g = &t->parameter_gradients;
-    struct vka_parameter list[2 * MODEL_PART_COUNT];
+    struct vka_parameter list[2 * MODEL_SLOT_COUNT];
     size_t n = 0;
 
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        if (!model_has_part(t->network.model, (enum model_part)i))
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
+        if (!model_has_slot(t->network.model, (enum model_slot)i))
             continue;
         list[n++] = (struct vka_parameter){p->weight[i], g->weight[i], t->first.weight[i],
                                            t->second.weight[i]};
@@ -169,8 +169,8 @@ static enum vka_status read_values(const struct model *model, const struct param
 {
     enum vka_status status = VKA_OK;
 
-    for (int i = 0; i < MODEL_PART_COUNT; i++) {
-        if (!model_has_part(model, (enum model_part)i))
+    for (int i = 0; i < MODEL_SLOT_COUNT; i++) {
+        if (!model_has_slot(model, (enum model_slot)i))
             continue;
         TRY(vka_tensor_read(p->weight[i], values->weight[i], vka_tensor_size(p->weight[i])));
         TRY(vka_tensor_read(p->bias[i], values->bias[i], vka_tensor_size(p->bias[i])));

@@ -1,6 +1,6 @@
 /* The sections of the page; each function writes one. */
-#ifndef MNIST_PAGE_PARTS_H
-#define MNIST_PAGE_PARTS_H
+#ifndef MNIST_PAGE_ELEMENTS_H
+#define MNIST_PAGE_ELEMENTS_H
 
 #include "page_data.h"
 

@@ -1,4 +1,4 @@
-#include "page_parts.h"
+#include "page_elements.h"
 
 #include "html/html.h"
 #include "png.h"
@@ -165,9 +165,9 @@ void page_put_digits(FILE *out, const struct page *page)
 
 static void put_chosen(FILE *out, const struct page *page, uint32_t chosen)
 {
-    const uint32_t i = page->chosen[chosen], units = model_units(page->model);
+    const uint32_t i = page->chosen[chosen], positions = model_positions(page->model);
     const size_t n_pixel = (size_t)page->images->rows * page->images->cols;
-    const size_t n_weight = (size_t)page->model->n_head * units * units;
+    const size_t n_weight = (size_t)page->model->n_head * positions * positions;
     const uint32_t n_class = page->model->n_class;
 
     fprintf(out, "{\"index\":%u,\"label\":%u,\"read\":%u,\"probability\":\"", (unsigned)i,
@@ -191,7 +191,7 @@ static void put_data(FILE *out, const struct page *page)
             "<script type=\"application/json\" id=\"attention-data\">\n{\"rows\":%u,\"cols\":%u,"
             "\"side\":%u,\"heads\":%u,\"units\":%u,\"channels\":%s,\n\"digits\":[\n",
             (unsigned)m->rows, (unsigned)m->cols, (unsigned)m->side, (unsigned)m->n_head,
-            (unsigned)model_units(m), m->channels ? "true" : "false");
+            (unsigned)model_positions(m), m->channels ? "true" : "false");
     for (uint32_t i = 0; i < page->n_chosen; i++) {
         if (i > 0)
             fputs(",\n", out);
@@ -202,13 +202,13 @@ static void put_data(FILE *out, const struct page *page)
 
 void page_put_attention(FILE *out, const struct page *page)
 {
-    const char *unit = page->model->channels ? "channel" : "patch";
+    const char *position = page->model->channels ? "channel" : "patch";
 
     fprintf(out,
             "<section id=\"attention\">\n<h2>What each head looks at</h2>\n<p class=\"hint\">Click "
             "a %s of the digit, or move with the arrow keys, to see where its attention goes. "
             "Click a head to see it alone. Hover for values.%s</p>\n",
-            unit,
+            position,
             page->model->channels
                 ? " A channel is one place inside a patch, the same in every patch."
                 : "");
@@ -220,7 +220,7 @@ void page_put_attention(FILE *out, const struct page *page)
             "the chosen %s attends\"></canvas>\n<p class=\"caption\"></p>\n"
             "<div class=\"bars\"></div>\n</div>\n"
             "<div class=\"heads\" role=\"group\" aria-label=\"Heads\"></div>\n</div>\n",
-            unit);
+            position);
     put_data(out, page);
     fputs("</section>\n", out);
 }
