@@ -88,7 +88,7 @@ void expect_end(struct world *w, enum vka_status got, enum vka_status want, cons
             fail_msg("line %d: the product is not NULL", __LINE__); \
     } while (0)
 
-/* Whether text has word, not as a part of a longer name. */
+/* Whether text has word, not within a longer name. */
 bool has_word(const char *text, const char *word);
 
 #endif

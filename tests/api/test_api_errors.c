@@ -183,11 +183,11 @@ static void permute_and_slice(void **state)
 static void reshape(void **state)
 {
     struct world *w = *state;
-    struct vka_tensor *t = T(VKA_F32, 2, 3, 4), *turned = NULL, *part = NULL;
+    struct vka_tensor *t = T(VKA_F32, 2, 3, 4), *turned = NULL, *slice = NULL;
     assert_int_equal(vka_tensor_permute(t, SIZES(0, 2, 1), &turned), VKA_OK);
-    assert_int_equal(vka_tensor_slice(t, 2, 0, 3, &part), VKA_OK);
+    assert_int_equal(vka_tensor_slice(t, 2, 0, 3, &slice), VKA_OK);
     world_keep(w, turned);
-    world_keep(w, part);
+    world_keep(w, slice);
     VIEW(NULL, vka_tensor_reshape(NULL, 1, SIZES(24), &made));
     FAILS(VKA_INVALID, "view", vka_tensor_reshape(t, 1, SIZES(24), NULL));
     VIEW("rank", vka_tensor_reshape(t, 0, SIZES(24), &made));
@@ -199,7 +199,7 @@ static void reshape(void **state)
     VIEW("shape", vka_tensor_reshape(t, 2, SIZES(1u << 31, (1u << 31) + 12), &made));
     VIEW("copy", vka_tensor_reshape(turned, 1, SIZES(24), &made));
     VIEW("copy", vka_tensor_reshape(turned, 2, SIZES(2, 12), &made));
-    VIEW("copy", vka_tensor_reshape(part, 2, SIZES(2, 9), &made));
+    VIEW("copy", vka_tensor_reshape(slice, 2, SIZES(2, 9), &made));
 }
 
 #define STRIDES(...)   \
@@ -238,9 +238,9 @@ static void blocks(void **state)
 static void strided(void **state)
 {
     struct world *w = *state;
-    struct vka_tensor *t = T(VKA_F16, 4, 6), *part = NULL, *view = NULL;
-    assert_int_equal(vka_tensor_slice(t, 0, 1, 2, &part), VKA_OK);
-    world_keep(w, part);
+    struct vka_tensor *t = T(VKA_F16, 4, 6), *slice = NULL, *view = NULL;
+    assert_int_equal(vka_tensor_slice(t, 0, 1, 2, &slice), VKA_OK);
+    world_keep(w, slice);
     VIEW(NULL, vka_tensor_strided(NULL, 0, 1, SIZES(1), STRIDES(1), &made));
     FAILS(VKA_INVALID, "view", vka_tensor_strided(t, 0, 1, SIZES(1), STRIDES(1), NULL));
     VIEW("rank", vka_tensor_strided(t, 0, 0, SIZES(1), STRIDES(1), &made));
@@ -260,10 +260,10 @@ static void strided(void **state)
     VIEW("strides", vka_tensor_strided(t, 0, 1, SIZES(3), STRIDES(1ull << 63), &made));
     VIEW("strides",
          vka_tensor_strided(t, 0, 2, SIZES(2, 2), STRIDES(1ull << 63, 1ull << 63), &made));
-    VIEW("storage", vka_tensor_strided(part, 18, 1, SIZES(1), STRIDES(1), &made));
-    VIEW("storage", vka_tensor_strided(part, 0, 1, SIZES(19), STRIDES(1), &made));
+    VIEW("storage", vka_tensor_strided(slice, 18, 1, SIZES(1), STRIDES(1), &made));
+    VIEW("storage", vka_tensor_strided(slice, 0, 1, SIZES(19), STRIDES(1), &made));
     /* From a slice to the storage's end is inside. */
-    assert_int_equal(vka_tensor_strided(part, 0, 1, SIZES(18), STRIDES(1), &view), VKA_OK);
+    assert_int_equal(vka_tensor_strided(slice, 0, 1, SIZES(18), STRIDES(1), &view), VKA_OK);
     vka_tensor_destroy(&view);
 }
 

@@ -280,9 +280,9 @@ static void attention_packed(void **state)
         FAILS(VKA_INVALID, word, vka_plan_add_attention(w->plan, &op)); \
     } while (0)
 
-/* Two chunks of the keys, the second of which is missing its state, or a part of it. A GPU splits the
+/* Two key chunks, the second of which is missing its state, or a part of it. A GPU splits the
  * keys of few rows over workgroups, so that the caller's mistakes come before what it lacks. */
-static void chunk_states(struct world *w, uint32_t whole_n_q)
+static void key_chunk_states(struct world *w, uint32_t whole_n_q)
 {
     struct vka_plan *plan = NULL;
     struct vka_attention_op op = world_attention_op(w);
@@ -338,8 +338,8 @@ static void attention_blocks(void **state)
     op.n_key = 0;
     FAILS(VKA_INVALID, "n_key", vka_plan_attention_state(plan, &op, &count));
     vka_plan_destroy(&plan);
-    chunk_states(w, 0);
-    chunk_states(w, 1u << 20);
+    key_chunk_states(w, 0);
+    key_chunk_states(w, 1u << 20);
 }
 
 TEST_PROGRAM(api_errors_attention)

@@ -183,7 +183,7 @@ static void forward_of_gradients(void **state)
 }
 
 /* A layer without biases, an output projection or plain weights, or with one tensor for two inputs. */
-static void parts_that_are_missing(void **state)
+static void weights_that_are_missing(void **state)
 {
     struct world *w = *state;
     struct vka_layer *layer = NULL;
@@ -265,7 +265,7 @@ TEST_PROGRAM(api_errors_layer)
         cmocka_unit_test(weights_written),
         cmocka_unit_test(gradients),
         cmocka_unit_test(forward_of_gradients),
-        cmocka_unit_test(parts_that_are_missing),
+        cmocka_unit_test(weights_that_are_missing),
         cmocka_unit_test(with_cache),
         cmocka_unit_test(too_large),
     };

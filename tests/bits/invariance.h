@@ -13,7 +13,7 @@ struct invariance {
     struct vka_device *busy;                /* the device that a failing call was made on */
     uint64_t n_run;                /* runs that were compared with the first one of their problem */
     uint64_t n_limited, n_refused; /* of those with lowered limits; problems that pass one */
-    uint64_t n_key_chunks;         /* problems whose keys came chunk by chunk */
+    uint64_t n_key_chunks;         /* problems whose keys came by key chunks */
     bool sample;                   /* two numbers of threads a problem, the others in the next */
     char why[WHY];                 /* of a failure */
 };
@@ -23,11 +23,11 @@ struct invariance {
  * numbers of threads. False where a bit differs or a call fails. */
 bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path);
 
-/* A random fused problem: all keys at once, and chunk by chunk within a drawn budget. */
+/* A random fused problem: all keys at once, and by key chunks within a drawn budget. */
 bool invariant_keys(struct invariance *t, uint64_t seed);
 
-/* A random prompt into a cache: at once, and in chunks within a drawn budget. */
-bool invariant_chunks(struct invariance *t, uint64_t seed, enum vka_path path);
+/* A random prompt into a cache: at once, and in steps within a drawn budget. */
+bool invariant_prompt(struct invariance *t, uint64_t seed, enum vka_path path);
 
 /* Any problem of problem_draw, with the pipelines of others. */
 void invariance_draw(struct problem *p, uint64_t seed, enum vka_path path);

@@ -191,7 +191,7 @@ static bool check_limits(struct invariance *t, const struct problem_data *d, str
     struct problem whole = *d->p;
     uint64_t range = 1ull << rng_range(rng, 16, 20), allocation = range << rng_range(rng, 4, 7);
     char what[80];
-    whole.workspace_limit = 0; /* by the limits alone: one row of one part is 10,000s of passes */
+    whole.workspace_limit = 0; /* by the limits alone: one row of one slice is 10,000s of passes */
     snprintf(what, sizeof what, "bindings of %llu and allocations of %llu bytes",
              (unsigned long long)range, (unsigned long long)allocation);
     struct vka_device_properties usual = limits_lower(t->device, range, allocation);

@@ -1,4 +1,4 @@
-/* Keys chunk by chunk. */
+/* Keys by key chunks. */
 #include "patience.h"
 #include "invariance.h"
 
@@ -8,18 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIT 128u /* keys: a chunk has one or more of them, the last what is left */
+#define MULTIPLE 128u /* keys: a key chunk has one or more of them, the last what is left */
 
-/* A problem that may have chunks, and what its runs need. */
-struct chunks {
+/* A problem that may have key chunks, and what its runs need. */
+struct key_chunks {
     struct vka_device *device;
     const struct problem *p;
     struct vka_attention_op op;
-    struct vka_tensor *state; /* NULL: the problem has no chunks on this device */
+    struct vka_tensor *state; /* NULL: the problem has no key chunks on this device */
     struct rng rng;
 };
 
-static enum vka_status make_plan(const struct chunks *b, uint64_t budget, struct vka_plan **plan)
+static enum vka_status make_plan(const struct key_chunks *b, uint64_t budget,
+                                 struct vka_plan **plan)
 {
     return vka_plan_create(
         b->device, VKA_INFO(vka_plan_info, .path = b->p->path, .submit_budget = budget), plan);
@@ -46,8 +47,8 @@ static enum vka_status poison(struct vka_tensor *t)
     return status;
 }
 
-/* The state between the chunks, full of NaN. */
-static enum vka_status make_state(struct chunks *b)
+/* The state between the key chunks, full of NaN. */
+static enum vka_status make_state(struct key_chunks *b)
 {
     struct vka_attention_op whole = b->op;
     struct vka_plan *plan = NULL;
@@ -64,37 +65,37 @@ static enum vka_status make_state(struct chunks *b)
     return status == VKA_OK ? poison(b->state) : status;
 }
 
-static enum vka_status add_chunk(struct chunks *b, struct vka_plan *plan, uint32_t first,
-                                 uint32_t n)
+static enum vka_status add_key_chunk(struct key_chunks *b, struct vka_plan *plan, uint32_t first,
+                                     uint32_t n)
 {
-    struct vka_attention_op chunk = b->op;
-    chunk.state = b->state;
-    chunk.key_first = first;
-    chunk.n_key = b->p->n_new;
-    chunk.k = chunk.v = NULL;
-    enum vka_status status = vka_tensor_slice(b->op.k, 2, first, n, &chunk.k);
+    struct vka_attention_op key_chunk = b->op;
+    key_chunk.state = b->state;
+    key_chunk.key_first = first;
+    key_chunk.n_key = b->p->n_new;
+    key_chunk.k = key_chunk.v = NULL;
+    enum vka_status status = vka_tensor_slice(b->op.k, 2, first, n, &key_chunk.k);
     if (status == VKA_OK)
-        status = vka_tensor_slice(b->op.v, 2, first, n, &chunk.v);
+        status = vka_tensor_slice(b->op.v, 2, first, n, &key_chunk.v);
     if (status == VKA_OK)
-        status = vka_plan_add_attention(plan, &chunk);
-    vka_tensor_destroy(&chunk.k);
-    vka_tensor_destroy(&chunk.v);
+        status = vka_plan_add_attention(plan, &key_chunk);
+    vka_tensor_destroy(&key_chunk.k);
+    vka_tensor_destroy(&key_chunk.v);
     return status;
 }
 
-/* All chunks in one plan, or each in its own. */
-static enum vka_status run_chunks(struct chunks *b)
+/* All key chunks in one plan, or each in its own. */
+static enum vka_status run_key_chunks(struct key_chunks *b)
 {
     bool one_plan = rng_chance(&b->rng, 50);
     uint64_t budget = invariance_budget(&b->rng);
     struct vka_plan *plan = NULL;
     enum vka_status status = VKA_OK;
     for (uint32_t first = 0, n; first < b->p->n_new && status == VKA_OK; first += n) {
-        n = rng_range(&b->rng, 1, 2) * UNIT;
+        n = rng_range(&b->rng, 1, 2) * MULTIPLE;
         n = n < b->p->n_new - first ? n : b->p->n_new - first;
         status = plan ? VKA_OK : make_plan(b, budget, &plan);
         if (status == VKA_OK)
-            status = add_chunk(b, plan, first, n);
+            status = add_key_chunk(b, plan, first, n);
         if (status == VKA_OK && (!one_plan || first + n == b->p->n_new))
             status = run(&plan);
     }
@@ -102,7 +103,7 @@ static enum vka_status run_chunks(struct chunks *b)
     return status;
 }
 
-static enum vka_status run_whole(struct chunks *b)
+static enum vka_status run_whole(struct key_chunks *b)
 {
     struct vka_plan *plan = NULL;
     enum vka_status status = make_plan(b, 0, &plan);
@@ -114,8 +115,8 @@ static enum vka_status run_whole(struct chunks *b)
     return status;
 }
 
-/* Whether the chunks give the bits of all keys at once; true where the problem has none here. */
-static bool compare(struct invariance *t, struct chunks *b)
+/* Whether the key chunks give the bits of all keys at once; true where the problem has none here. */
+static bool compare(struct invariance *t, struct key_chunks *b)
 {
     size_t size = vka_tensor_size(b->op.output);
     void *want = malloc(size), *got = malloc(size);
@@ -128,7 +129,7 @@ static bool compare(struct invariance *t, struct chunks *b)
         if (status == VKA_OK)
             status = poison(b->op.output);
         if (status == VKA_OK)
-            status = run_chunks(b);
+            status = run_key_chunks(b);
         if (status == VKA_OK)
             status = vka_tensor_read(b->op.output, got, size);
         same = status == VKA_OK && memcmp(got, want, size) == 0;
@@ -138,20 +139,20 @@ static bool compare(struct invariance *t, struct chunks *b)
     if (status != VKA_OK)
         snprintf(t->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(b->device));
     else if (!same)
-        snprintf(t->why, WHY, "other bits chunk by chunk");
+        snprintf(t->why, WHY, "other bits key chunk by key chunk");
     vka_tensor_destroy(&b->state);
     free(want);
     free(got);
     return same && status == VKA_OK;
 }
 
-/* The first problem from the seed on that may have several chunks. */
+/* The first problem from the seed on that may have several key chunks. */
 static void draw(struct problem *p, uint64_t seed)
 {
     struct rng rng = {seed};
     do
         invariance_draw(p, rng_next(&rng), VKA_PATH_FUSED);
-    while (p->n_new <= UNIT || p->n_past || p->has_present || p->scores_kind);
+    while (p->n_new <= MULTIPLE || p->n_past || p->has_present || p->scores_kind);
 }
 
 bool invariant_keys(struct invariance *t, uint64_t seed)
@@ -159,7 +160,7 @@ bool invariant_keys(struct invariance *t, uint64_t seed)
     struct problem p;
     struct problem_data d;
     draw(&p, seed);
-    struct chunks b = {.device = t->device, .p = &p, .rng = {p.seed}};
+    struct key_chunks b = {.device = t->device, .p = &p, .rng = {p.seed}};
     const struct kernel_set disabled = t->device->caps.without;
     set_join(&t->device->caps.without, p.disabled_kernels);
     enum vka_status status = problem_data_create(t->device, &p, &d);

@@ -49,7 +49,7 @@ static size_t n_product = FEW;
 
 struct operands {
     struct vka_tensor *input, *weight, *bias, *scale, *rows;
-    struct vka_tensor *output;         /* a part of `rows`, or of its transpose */
+    struct vka_tensor *output;         /* a slice of `rows`, or of its transpose */
     struct vka_tensor *product, *want; /* float32, and as output; dense */
 };
 

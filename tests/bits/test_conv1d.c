@@ -146,7 +146,7 @@ static void random_problems(void **state)
     }
 }
 
-/* Rows that take more than LEAST_ALLOCATION are padded part by part. */
+/* Rows that take more than LEAST_ALLOCATION are padded slice by slice. */
 static void cut_by_limits(void **state)
 {
     struct conv t = {.c = {.batch = 2,

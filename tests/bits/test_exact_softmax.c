@@ -20,8 +20,8 @@
 #define HEADS 4
 #define QUERIES 3
 #define MOST_KEYS 20000
-#define EXACT_UNITS 0.501
-#define PLAIN_UNITS 0.6 /* which the plain softmax exceeds */
+#define EXACT_ULPS 0.501
+#define PLAIN_ULPS 0.6 /* which the plain softmax exceeds */
 
 /* Head h has these scores, as q is 1; each query sees all keys but its last `hidden`. */
 struct problem {
@@ -141,12 +141,12 @@ static void weights_are_rounded_once(void)
         draw(p->n_kv, &rng);
         weigh(p, true, exact);
         weigh(p, false, plain);
-        double units = worst_of(p, exact);
+        double ulps = worst_of(p, exact);
         worst_plain = fmax(worst_plain, worst_of(p, plain));
-        print_message("%u keys: %.4f units, %.2f without\n", p->n_kv, units, worst_of(p, plain));
-        assert_true(units <= EXACT_UNITS);
+        print_message("%u keys: %.4f ulps, %.2f without\n", p->n_kv, ulps, worst_of(p, plain));
+        assert_true(ulps <= EXACT_ULPS);
     }
-    assert_true(worst_plain > PLAIN_UNITS);
+    assert_true(worst_plain > PLAIN_ULPS);
 }
 
 /* One NaN, one +inf, all -inf: in heads 0 to 2. */

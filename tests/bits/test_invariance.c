@@ -75,7 +75,7 @@ static bool run_one(struct invariance *t, uint64_t seed, enum vka_path path, boo
     if (!often)
         return ok;
     ok &= report(t, seed, invariant_keys(t, seed), ", key chunks");
-    return ok & report(t, seed, invariant_chunks(t, seed, path), ", a prompt");
+    return ok & report(t, seed, invariant_prompt(t, seed, path), ", a prompt");
 }
 
 static uint64_t run_all(struct invariance *t, const struct settings *s)

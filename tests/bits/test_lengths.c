@@ -200,9 +200,9 @@ static void free_operands(struct operands *t)
 static struct vka_tensor *rows_of(struct vka_device *device, struct vka_tensor *t, uint32_t first,
                                   uint32_t count)
 {
-    struct vka_tensor *part = NULL;
-    check(device, vka_tensor_slice(t, 2, first, count, &part));
-    return part;
+    struct vka_tensor *slice = NULL;
+    check(device, vka_tensor_slice(t, 2, first, count, &slice));
+    return slice;
 }
 
 static struct vka_plan *new_plan(struct vka_device *device)

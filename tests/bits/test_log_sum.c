@@ -1,5 +1,5 @@
 /* log_sum_exp of attention: scores at the ends of the range in every kernel, ragged batches, key
- * chunks and caches; slices of the keys merged by it. Everything else of it is
+ * key chunks and caches; slices of the keys merged by it. Everything else of it is
  * drawn by problem.h, for check_kernels and the test random.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -148,8 +148,8 @@ static struct vka_plan *fused_plan(struct vka_device *device, uint32_t whole_n_q
     return plan;
 }
 
-/* False where the device splits the keys of these rows, and so takes no chunks of them. */
-static bool run_chunks(struct vka_device *device, uint32_t whole_n_q)
+/* False where the device splits the keys of these rows, and so takes no key chunks of them. */
+static bool run_key_chunks(struct vka_device *device, uint32_t whole_n_q)
 {
     struct rows r;
     struct vka_tensor *carried = NULL;
@@ -199,14 +199,14 @@ static bool run_chunks(struct vka_device *device, uint32_t whole_n_q)
     return count > 0;
 }
 
-/* Only the last chunk writes, the bits of all keys at once. GPUs split the keys of as few rows as are
- * here, but not of a part of many. */
+/* Only the last key chunk writes, the bits of all keys at once. GPUs split the keys of as few rows as are
+ * here, but not of a slice of many. */
 static void key_chunks(void **state)
 {
     struct vka_device *device = *state;
     const bool cpu = vka_device_properties(device)->type == VKA_DEVICE_CPU;
-    assert_true(run_chunks(device, 0) || !cpu);
-    assert_true(run_chunks(device, 1u << 20));
+    assert_true(run_key_chunks(device, 0) || !cpu);
+    assert_true(run_key_chunks(device, 1u << 20));
 }
 
 static void caches(void **state)

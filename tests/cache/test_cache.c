@@ -141,24 +141,26 @@ static void close_decoder(struct decoder *d)
     vka_tensor_destroy(&d->o);
 }
 
-/* Rows t .. t + step - 1 of all[outer][TOKENS][dim] to part[outer][step][dim]. */
-static void cut(const float *all, float *part, size_t outer, uint32_t t, uint32_t step, size_t dim)
+/* Rows t .. t + step - 1 of all[outer][TOKENS][dim] to step_rows[outer][step][dim]. */
+static void cut(const float *all, float *step_rows, size_t outer, uint32_t t, uint32_t step,
+                size_t dim)
 {
     for (size_t i = 0; i < outer; i++)
-        memcpy(part + i * step * dim, all + (i * TOKENS + t) * dim, step * dim * sizeof *part);
+        memcpy(step_rows + i * step * dim, all + (i * TOKENS + t) * dim,
+               step * dim * sizeof *step_rows);
 }
 
 static enum vka_status feed(struct decoder *d, const struct sequence *s, uint32_t t, float *context)
 {
     enum { MOST = 64 };
-    static float part[BATCH * HEADS * MOST * DIM];
+    static float step_rows[BATCH * HEADS * MOST * DIM];
     assert_true(d->step <= MOST);
-    cut(s->q, part, BATCH * HEADS, t, d->step, DIM);
-    check(vka_tensor_write(d->q, part, vka_tensor_size(d->q)));
-    cut(s->k, part, BATCH * KV_HEADS, t, d->step, DIM);
-    check(vka_tensor_write(d->k, part, vka_tensor_size(d->k)));
-    cut(s->v, part, BATCH * KV_HEADS, t, d->step, VALUE);
-    check(vka_tensor_write(d->v, part, vka_tensor_size(d->v)));
+    cut(s->q, step_rows, BATCH * HEADS, t, d->step, DIM);
+    check(vka_tensor_write(d->q, step_rows, vka_tensor_size(d->q)));
+    cut(s->k, step_rows, BATCH * KV_HEADS, t, d->step, DIM);
+    check(vka_tensor_write(d->k, step_rows, vka_tensor_size(d->k)));
+    cut(s->v, step_rows, BATCH * KV_HEADS, t, d->step, VALUE);
+    check(vka_tensor_write(d->v, step_rows, vka_tensor_size(d->v)));
     enum vka_status status = vka_plan_run(d->plan, PATIENCE);
     check(vka_tensor_read(d->o, context, vka_tensor_size(d->o)));
     return status;

@@ -1,5 +1,5 @@
 /* A sequence has the same bits in caches of every capacity and batch: beside a longer neighbour too, by
- * every type of cache, for tokens and chunks of a prompt, with the kernels of CPU drivers and those that
+ * every type of cache, for tokens and slices of a prompt, with the kernels of CPU drivers and those that
  * the rules choose on GPUs.
  *
  *     test_cache_capacity [--rules usual|discrete|intel] [--type NAME]
@@ -23,7 +23,7 @@
 
 #define SKIPPED 77
 
-enum { DIM = 32, KV_HEADS = 2, HEADS = 4, CHUNK = 16, BULK = 200, NEIGHBOUR = 1000 };
+enum { DIM = 32, KV_HEADS = 2, HEADS = 4, PROMPT = 16, BULK = 200, NEIGHBOUR = 1000 };
 
 static const uint32_t capacities[] = {20000, 2049, 2047, 129, 127, 33, 31, 16};
 #define CAPACITIES (sizeof capacities / sizeof *capacities)
@@ -33,8 +33,9 @@ static const uint32_t capacities[] = {20000, 2049, 2047, 129, 127, 33, 31, 16};
 static const struct {
     uint32_t rows, keep;
 } steps[] = {
-    {CHUNK, 10}, {1, 1}, {1, 1},      {CHUNK, 4}, {CHUNK, 15}, {CHUNK, 2},  {CHUNK, 16}, {BULK, 78},
-    {1, 1},      {1, 1}, {BULK, 190}, {1, 1},     {BULK, 200}, {CHUNK, 16}, {1, 1},      {1, 1},
+    {PROMPT, 10}, {1, 1},       {1, 1}, {PROMPT, 4}, {PROMPT, 15}, {PROMPT, 2},
+    {PROMPT, 16}, {BULK, 78},   {1, 1}, {1, 1},      {BULK, 190},  {1, 1},
+    {BULK, 200},  {PROMPT, 16}, {1, 1}, {1, 1},
 };
 #define STEPS (sizeof steps / sizeof *steps)
 
@@ -163,11 +164,11 @@ static void run_all(const struct setup *s, uint32_t capacity, uint32_t batch, ui
                     size_t ends[STEPS], float *out)
 {
     struct vka_cache *cache = NULL;
-    static const uint32_t rows[] = {1, CHUNK, BULK};
+    static const uint32_t rows[] = {1, PROMPT, BULK};
     struct plan plans[3];
     int32_t keeps[2] = {0};
     /* The unfused path makes scores of the whole capacity. */
-    const uint32_t most_rows = s->path == VKA_PATH_UNFUSED ? CHUNK : BULK;
+    const uint32_t most_rows = s->path == VKA_PATH_UNFUSED ? PROMPT : BULK;
     uint32_t length = 0;
     size_t n = 0;
     check(s, vka_cache_create(s->device,
@@ -190,7 +191,7 @@ static void run_all(const struct setup *s, uint32_t capacity, uint32_t batch, ui
     for (size_t i = 0; i < STEPS; i++) {
         keeps[0] = keeps[1] = 0;
         keeps[place] = (int32_t)steps[i].keep;
-        struct plan *p = &plans[steps[i].rows == 1 ? 0 : steps[i].rows == CHUNK ? 1 : 2];
+        struct plan *p = &plans[steps[i].rows == 1 ? 0 : steps[i].rows == PROMPT ? 1 : 2];
         if (p->plan && length + steps[i].keep <= capacity) {
             n += run_step(s, p, place, keeps, 100 * (i + 1), out + n);
             length += steps[i].keep;

@@ -21,7 +21,7 @@
 #include "test_program.h"
 #include "problems/rng.h"
 
-/* Plans of one token, and of a chunk. */
+/* Plans of one token, and of several. */
 #define N_PLAN 2
 #define MOST_SMALL 70u /* positions */
 

@@ -61,7 +61,7 @@ static const struct kept {
 };
 
 static bool prints;
-static double unit; /* of processor time, in ticks: what compiling the yardstick takes; 0: none */
+static double ticks;     /* of processor time: what compiling the yardstick takes; 0: none */
 static const char *only; /* the problem; NULL: all */
 
 static struct vka_tensor *tensor(struct objects *o, enum vka_dtype dtype, uint32_t rank,
@@ -240,7 +240,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_yardstick(VkDevice device,
 
 /* Mean processor time of the process of three compilations of the yardstick: in the place of
  * loop_probe, which has its bindings. Its result is wrong, and nobody asks for it. */
-static double measure_unit(void)
+static double measure_yardstick(void)
 {
     enum { TIMES = 3 };
     double sum = 0;
@@ -261,11 +261,11 @@ static double measure_unit(void)
 static void print_time(const struct objects *o, const char *name, const struct kept *kept,
                        clock_t took)
 {
-    if (unit == 0 || vka_device_properties(o->device)->type != VKA_DEVICE_CPU)
+    if (ticks == 0 || vka_device_properties(o->device)->type != VKA_DEVICE_CPU)
         return;
     print_message("%s: %.2f s of the processor, %.1f times the yardstick's %.3f s\n", name,
-                  (double)took / CLOCKS_PER_SEC, (double)took / unit, unit / CLOCKS_PER_SEC);
-    if (kept && kept->time > 0 && !prints && (double)took > SLOWER * kept->time * unit)
+                  (double)took / CLOCKS_PER_SEC, (double)took / ticks, ticks / CLOCKS_PER_SEC);
+    if (kept && kept->time > 0 && !prints && (double)took > SLOWER * kept->time * ticks)
         fail_msg("the first result of %s took more than %.1f times %.1f yardsticks", name, SLOWER,
                  kept->time);
 }
@@ -305,7 +305,7 @@ static void first_result(size_t index)
     const char *mesa = strstr(driver, "Mesa");
     print_message("{\"%.8s\", \"%s\", {%llu, %llu, %llu}, %.1f},\n", mesa ? mesa : driver, name,
                   (unsigned long long)now.pipelines, (unsigned long long)now.self_tests,
-                  (unsigned long long)now.code, unit > 0 ? (double)took / unit : 0);
+                  (unsigned long long)now.code, ticks > 0 ? (double)took / ticks : 0);
     if (kept && !prints &&
         (grew(now.pipelines, kept->costs.pipelines) ||
          grew(now.self_tests, kept->costs.self_tests) || grew(now.code, kept->costs.code)))
@@ -320,7 +320,7 @@ static void first_results(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const bool long_one = problems[i].add == llama; /* counted where it is timed */
-        if (only ? strcmp(problems[i].name, only) == 0 : unit > 0 || !long_one)
+        if (only ? strcmp(problems[i].name, only) == 0 : ticks > 0 || !long_one)
             first_result(i);
     }
 }
@@ -400,6 +400,6 @@ TEST_PROGRAM_ARGUMENTS(first)
         return 2;
     }
     if (times)
-        unit = measure_unit();
+        ticks = measure_yardstick();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,12 +182,12 @@ fail:
 }
 
 /* Seven elements of 16 bits that begin and end within a word. */
-static enum vka_status write_part(struct vka_device *device, int unused, bool *right)
+static enum vka_status write_few(struct vka_device *device, int unused, bool *right)
 {
     (void)unused;
     enum vka_status status = VKA_OK;
     struct objects o = {.device = device};
-    static const uint16_t all[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, part[7] = {8, 7, 6, 5, 4, 3, 2};
+    static const uint16_t all[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, few[7] = {8, 7, 6, 5, 4, 3, 2};
     static const uint16_t want[9] = {1, 8, 7, 6, 5, 4, 3, 2, 9};
     uint16_t got[9];
     TRY(vka_tensor_create(device, VKA_F16, 1, (const uint32_t[]){9}, &o.tensor[0]));
@@ -195,7 +195,7 @@ static enum vka_status write_part(struct vka_device *device, int unused, bool *r
     TRY(vka_tensor_write(o.tensor[0], all, sizeof all));
     TRY(vka_tensor_slice(o.tensor[0], 0, 1, 7, &o.tensor[1]));
     o.n_tensor = 2;
-    TRY(vka_tensor_write(o.tensor[1], part, sizeof part));
+    TRY(vka_tensor_write(o.tensor[1], few, sizeof few));
     TRY(vka_tensor_read(o.tensor[0], got, sizeof got));
     *right = memcmp(got, want, sizeof want) == 0;
 fail:
@@ -334,7 +334,7 @@ static const struct operation operations[] = {
     {"narrow rows", attend_narrow, 0, 0},
     {"a fork", fork_cache, 0, 0},
     {"a fork of pages", fork_cache, 16, 0},
-    {"a part of words", write_part, 0, 0},
+    {"some of the words", write_few, 0, 0},
     {"a buffer wrapped", wrap_buffer, 0, 0},
     {"rates of fused attention", measure_rates, VKA_PATH_FUSED, 80},
     {"rates of attention", measure_rates, VKA_PATH_UNFUSED, 80},

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* A tensor of one float, whole or by its parts. */
+/* A tensor of one float, whole or by its members. */
 #define DTYPE "'dtype':'F32'"
 #define SHAPE "'shape':[1]"
 #define OFFSETS "'data_offsets':[0,4]"

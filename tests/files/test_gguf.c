@@ -18,11 +18,11 @@
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
-static bool lies_in(const void *part, size_t part_size, const unsigned char *bytes, size_t size)
+static bool lies_in(const void *data, size_t data_size, const unsigned char *bytes, size_t size)
 {
-    const uintptr_t first = (uintptr_t)part, begin = (uintptr_t)bytes;
+    const uintptr_t first = (uintptr_t)data, begin = (uintptr_t)bytes;
 
-    return first >= begin && first - begin <= size && part_size <= size - (first - begin);
+    return first >= begin && first - begin <= size && data_size <= size - (first - begin);
 }
 
 static void check_value(const struct vka_gguf_value *value, const unsigned char *bytes, size_t size)

@@ -34,9 +34,9 @@ template <class Action> static std::string refused(vka_status status, Action act
     std::exit(1);
 }
 
-static bool has(const std::string &text, const char *part)
+static bool has(const std::string &text, const char *slice)
 {
-    return text.find(part) != std::string::npos;
+    return text.find(slice) != std::string::npos;
 }
 
 static void test_errors(vka_device *device)

@@ -305,14 +305,14 @@ struct vka_plan *app_linear(struct vka_device *device, struct vka_tensor *input,
 }
 
 void app_expect(struct vka_device *device, enum vka_status got, enum vka_status want,
-                const char *part, int line)
+                const char *words, int line)
 {
     const char *said = vka_device_error(device);
     if (got != want)
         fail_msg("line %d: %s, not %s: %s", line, vka_status_name(got), vka_status_name(want),
                  said);
-    if (part && !strstr(said, part))
-        fail_msg("line %d: \"%s\" does not have \"%s\"", line, said, part);
+    if (words && !strstr(said, words))
+        fail_msg("line %d: \"%s\" does not have \"%s\"", line, said, words);
 }
 
 void *app_aligned(size_t alignment, size_t size, void **whole)

@@ -81,10 +81,10 @@ struct vka_plan *app_linear(struct vka_device *device, struct vka_tensor *input,
 /* Zeroed bytes at a multiple of alignment, within *whole, which the caller frees. */
 void *app_aligned(size_t alignment, size_t size, void **whole);
 
-/* The call failed with a status and the error has a part. */
+/* The call failed with a status and the error has a words. */
 void app_expect(struct vka_device *device, enum vka_status got, enum vka_status want,
-                const char *part, int line);
-#define EXPECT(device, want, part, call) app_expect(device, call, want, part, __LINE__)
+                const char *words, int line);
+#define EXPECT(device, want, words, call) app_expect(device, call, want, words, __LINE__)
 
 /* Fails where a Vulkan or vkattn call does. */
 #define OK(call) assert_int_equal(call, 0)

@@ -51,10 +51,10 @@ static int destroy(void **state)
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* A refused adoption: what was changed in the application's info, the status, and parts of the
+/* A refused adoption: what was changed in the application's info, the status, and words of the
  * sentence. */
 static void refuse(struct world *w, const struct vka_vulkan_info *vulkan,
-                   const struct vka_device_info *info, enum vka_status want, const char *part,
+                   const struct vka_device_info *info, enum vka_status want, const char *words,
                    int line)
 {
     struct vka_device_info with_log = info ? *info : (struct vka_device_info){0};
@@ -65,16 +65,16 @@ static void refuse(struct world *w, const struct vka_vulkan_info *vulkan,
     with_log.log_user = w;
     w->heard[0] = '\0';
     enum vka_status got = vka_device_adopt(vulkan, &with_log, &made);
-    if (got != want || !strstr(w->heard, part) || made)
+    if (got != want || !strstr(w->heard, words) || made)
         fail_msg("line %d: %s, \"%s\", not %s with \"%s\"", line, vka_status_name(got), w->heard,
-                 vka_status_name(want), part);
+                 vka_status_name(want), words);
 }
 
-#define REFUSED(want, part, ...)                        \
-    do {                                                \
-        struct vka_vulkan_info vulkan = w->app.vulkan;  \
-        __VA_ARGS__;                                    \
-        refuse(w, &vulkan, NULL, want, part, __LINE__); \
+#define REFUSED(want, words, ...)                        \
+    do {                                                 \
+        struct vka_vulkan_info vulkan = w->app.vulkan;   \
+        __VA_ARGS__;                                     \
+        refuse(w, &vulkan, NULL, want, words, __LINE__); \
     } while (0)
 
 static void handles(void **state)
@@ -220,13 +220,13 @@ static void requests(void **state)
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
-#define WRAP(want, part, ...)                                                                    \
-    do {                                                                                         \
-        struct vka_buffer b = good;                                                              \
-        __VA_ARGS__;                                                                             \
-        made = (struct vka_tensor *)w;                                                           \
-        EXPECT(w->device, want, part, vka_tensor_wrap(w->device, &b, VKA_F32, 2, shape, &made)); \
-        assert_null(made);                                                                       \
+#define WRAP(want, words, ...)                                                                    \
+    do {                                                                                          \
+        struct vka_buffer b = good;                                                               \
+        __VA_ARGS__;                                                                              \
+        made = (struct vka_tensor *)w;                                                            \
+        EXPECT(w->device, want, words, vka_tensor_wrap(w->device, &b, VKA_F32, 2, shape, &made)); \
+        assert_null(made);                                                                        \
     } while (0)
 
 static void wrapping(void **state)
@@ -386,8 +386,8 @@ static void semaphores_of(struct vka_device *device, VkSemaphore semaphore, bool
     OK(vka_tensor_create(device, VKA_F32, 2, (const uint32_t[]){4, 4}, &x));
     OK(vka_tensor_create(device, VKA_F32, 2, (const uint32_t[]){4, 4}, &y));
     struct vka_plan *plan = app_linear(device, x, x, y);
-#define SUBMIT(want, part, ...) \
-    EXPECT(device, want, part,  \
+#define SUBMIT(want, words, ...) \
+    EXPECT(device, want, words,  \
            vka_plan_submit_with(plan, VKA_INFO(vka_submit_info, __VA_ARGS__), NULL))
     EXPECT(device, VKA_INVALID, "struct_size",
            vka_plan_submit_with(plan, &(struct vka_submit_info){.struct_size = 8}, NULL));

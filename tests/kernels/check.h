@@ -51,7 +51,7 @@ void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, s
 /* Prints the median of the kernel's own passes over some runs, and work / time. The plan has
  * timestamps and is not finished; status is what making it gave. */
 void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
-                const char *unit, const char *text);
+                const char *rate, const char *text);
 
 /* The kernels with matrix units: both inputs are of one 16-bit type. */
 bool is_attention_coop(enum kernel kernel);

@@ -74,8 +74,8 @@ static void set_mask(struct problem *p, enum mask_kind kind, struct rng *rng)
         p->mask_shape[i] = full[4 - p->mask_rank + i];
 }
 
-/* Rows of whole chunks of 32 bytes, of each type, and of two types. */
-static void take_chunks(struct problem *p, uint32_t set)
+/* Rows of whole vectors of 32 bytes, of each type, and of two types. */
+static void take_vectors(struct problem *p, uint32_t set)
 {
     static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
     p->q = p->k = p->v = p->output = types[set % 3];
@@ -148,7 +148,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     p.exact = !is_fused(c) && rng_chance(rng, 25);
     set_mask(&p, mask, rng);
     if (c->kernel == KERNEL_attention_feature)
-        take_chunks(&p, set);
+        take_vectors(&p, set);
     else if (is_fused(c) && !coop)
         problem_share(&p, set);
     if (is_fused(c) && rng_chance(rng, 15)) { /* a copy, which the kernel does not read */

@@ -75,7 +75,7 @@ static void check_path(struct check *c, enum vka_path path, int random)
         }
 }
 
-/* Heads of several parts in shared memory, odd rows and sizes. */
+/* Heads of several tiles in shared memory, odd rows and sizes. */
 static void check_heads(struct check *c)
 {
     static const uint32_t heads[][2] = {{64, 64}, {128, 128}, {80, 33}, {40, 136}, {256, 256}};

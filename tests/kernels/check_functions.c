@@ -1,10 +1,10 @@
 /* Every elementary function and conversion of the kernels against double, on the device.
  *
- *     check_functions [--function PREFIX] [--reader NAME] [--all [--part I/N]] [--device NAME] [--list]
+ *     check_functions [--function PREFIX] [--reader NAME] [--all [--slice I/N]] [--device NAME] [--list]
  *
  * By default the arguments are all float32 within 8 units of each point at which code branches, rounds or
- * reduces, and one float32 in 65,537. --all: all float32, or a part of them, so that days of work can be
- * cut: --part 3/64. --reader: blocks are read by that kernel alone, such as matmul_few. Functions of 16-bit numbers take all 65,536 in either case. Prints each
+ * reduces, and one float32 in 65,537. --all: all float32, or a slice of them, so that days of work can be
+ * cut: --slice 3/64. --reader: blocks are read by that kernel alone, such as matmul_few. Functions of 16-bit numbers take all 65,536 in either case. Prints each
  * function's worst error and where it is. */
 #include "patience.h"
 #include "functions.h"
@@ -28,7 +28,7 @@
 struct settings {
     const char *prefix, *reader, *device;
     bool all, list;
-    unsigned part, n_part;
+    unsigned slice, n_slice;
 };
 
 /* What was seen of a function. */
@@ -219,15 +219,15 @@ static bool too_large(const struct function *f, uint32_t bits)
     return f->most > 0 && isfinite(x) && fabs((double)x) > f->most;
 }
 
-/* All arguments of a part, in order. */
+/* All arguments of a slice, in order. */
 static enum vka_status run_all(struct job *job, const struct settings *s, struct record *record)
 {
     const struct function *f = job->function;
     const uint64_t n = f->from == VKA_F32 ? UINT64_C(1) << 32 : HALVES;
-    const uint64_t end = n * (s->part + 1) / s->n_part;
+    const uint64_t end = n * (s->slice + 1) / s->n_slice;
     uint32_t *bits = malloc(job->n * sizeof *bits), count = 0;
     enum vka_status status = bits ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
-    for (uint64_t b = n * s->part / s->n_part; b < end && status == VKA_OK; b++) {
+    for (uint64_t b = n * s->slice / s->n_slice; b < end && status == VKA_OK; b++) {
         if (f->from == VKA_F32 && too_large(f, (uint32_t)b))
             continue;
         bits[count++] = (uint32_t)b;
@@ -311,7 +311,7 @@ static bool parse(int argc, char **argv, struct settings *s)
     static const struct option options[] = {
         {"function", required_argument, NULL, 'f'},
         {"all", no_argument, NULL, 'a'},
-        {"part", required_argument, NULL, 'p'},
+        {"slice", required_argument, NULL, 'p'},
         {"device", required_argument, NULL, 'd'},
         {"reader", required_argument, NULL, 'r'},
         {"list", no_argument, NULL, 'l'},
@@ -319,7 +319,7 @@ static bool parse(int argc, char **argv, struct settings *s)
     };
     bool ok = true;
     char end;
-    *s = (struct settings){.prefix = "", .n_part = 1};
+    *s = (struct settings){.prefix = "", .n_slice = 1};
     for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 'f')
             s->prefix = optarg;
@@ -330,14 +330,14 @@ static bool parse(int argc, char **argv, struct settings *s)
         else if (o == 'r')
             s->reader = optarg;
         else if (o == 'p')
-            ok = sscanf(optarg, "%u/%u%c", &s->part, &s->n_part, &end) == 2 && s->part-- >= 1 &&
-                 s->part < s->n_part;
+            ok = sscanf(optarg, "%u/%u%c", &s->slice, &s->n_slice, &end) == 2 && s->slice-- >= 1 &&
+                 s->slice < s->n_slice;
         else {
             s->list = true;
             ok = o == 'l';
         }
     }
-    return ok && optind == argc && (s->all || s->n_part == 1);
+    return ok && optind == argc && (s->all || s->n_slice == 1);
 }
 
 static bool check_table(struct vka_device *device, const struct function *table,
@@ -367,7 +367,7 @@ int main(int argc, char **argv)
     bool ok = true;
     if (!parse(argc, argv, &s)) {
         fprintf(stderr,
-                "usage: check_functions [--function PREFIX] [--reader NAME] [--all [--part I/N]]\n"
+                "usage: check_functions [--function PREFIX] [--reader NAME] [--all [--slice I/N]]\n"
                 "                       [--device NAME] [--list]\n");
         return 2;
     }
@@ -386,10 +386,10 @@ int main(int argc, char **argv)
         n++;
         if (s.list)
             printf("quantise\n");
-        else if (s.part == 0)
+        else if (s.slice == 0)
             ok &= check_quantisers(device);
     }
-    if (s.part == 0)
+    if (s.slice == 0)
         n += check_blocks(device, s.prefix, s.reader, s.all, s.list, &ok);
     free(common.bits);
     vka_device_destroy(&device);

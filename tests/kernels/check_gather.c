@@ -1,5 +1,5 @@
 /* Rows by ids: types of tables x types of outputs x ranks of ids, with ids outside the table, and a
- * table of which a pass sees a part. */
+ * table of which a pass sees a slice. */
 #include "check_model.h"
 
 #include "patience.h"
@@ -107,8 +107,8 @@ static enum vka_status create(struct check *c, const struct shape_case *s, enum 
     return status == VKA_OK && !t->want ? VKA_OUT_OF_HOST_MEMORY : status;
 }
 
-/* Once more on a device whose bindings hold a part of the table; only a large table is cut. */
-static void check_parts(struct check *c, struct gather_case *t, size_t bytes, const char *text)
+/* Once more on a device whose bindings hold a slice of the table; only a large table is cut. */
+static void check_slices(struct check *c, struct gather_case *t, size_t bytes, const char *text)
 {
     struct vka_plan *plan = NULL;
     enum vka_status status = vka_plan_create(c->device, NULL, &plan);
@@ -149,7 +149,7 @@ static void run_case(struct check *c, const struct shape_case *s, enum vka_dtype
     const long failed = c->n_failed;
     model_check(c, status, add, &t.op, &t.y, t.want, text);
     if (c->n_failed == failed && t.op.table)
-        check_parts(c, &t, vka_tensor_size(t.op.table), text);
+        check_slices(c, &t, vka_tensor_size(t.op.table), text);
     operand_destroy(&t.table);
     operand_destroy(&t.ids);
     operand_destroy(&t.y);
@@ -168,7 +168,7 @@ void check_gather(struct check *c)
                 if (shapes[s].width % values == 0 && check_case(c))
                     run_case(c, &shapes[s], table, y);
             }
-    const struct shape_case large = {1, {50}, 3001, 32}; /* in parts, of every type of table */
+    const struct shape_case large = {1, {50}, 3001, 32}; /* in slices, of every type of table */
     for (EACH_TYPE(table, type_is_table)) {
         uint32_t values;
         vka_dtype_block(table, &values, NULL);

@@ -1,7 +1,7 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
  *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --one | --sample]
- *                   [--each N] [--part I/N] [--bench] [--device NAME]
+ *                   [--each N] [--slice I/N] [--bench] [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
@@ -9,7 +9,7 @@
  * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
  * seventh, seventeenth or 51st, and with that number half of these where they compile long. --each
  * draws N problems of each case of an operation with a state, of whose sizes pipelines know nothing.
- * --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the kernels that
+ * --slice 1/2 runs every second kernel and --slice 2/2 the others. --bench times the kernels that
  * passed. Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
@@ -62,8 +62,8 @@ struct settings {
     uint64_t seed;
     const char *kernel, *device;
     long only;
-    uint32_t each;         /* problems of a case */
-    unsigned part, n_part; /* kernels whose number is part modulo n_part */
+    uint32_t each;           /* problems of a case */
+    unsigned slice, n_slice; /* kernels whose number is slice modulo n_slice */
     bool few, one, sample, bench;
 };
 
@@ -200,7 +200,7 @@ static int compare_times(const void *a, const void *b)
 }
 
 void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
-                const char *unit, const char *text)
+                const char *rate, const char *text)
 {
     double ms[TIMED_RUNS] = {0};
     struct vka_pass_info pass;
@@ -225,7 +225,7 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
     else if (median <= 0)
         printf("  %-44s the device has no timestamps\n", text);
     else
-        printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, unit);
+        printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, rate);
 }
 
 /* Whether a kernel is never a plan's choice by itself. */
@@ -385,11 +385,11 @@ static bool parse_number(const char *text, uint64_t *number)
 }
 
 /* "I/N", I from 1 to N. */
-static bool parse_part(const char *text, struct settings *s)
+static bool parse_slice(const char *text, struct settings *s)
 {
     char end;
-    bool ok = sscanf(text, "%u/%u%c", &s->part, &s->n_part, &end) == 2;
-    return ok && s->part-- >= 1 && s->part < s->n_part;
+    bool ok = sscanf(text, "%u/%u%c", &s->slice, &s->n_slice, &end) == 2;
+    return ok && s->slice-- >= 1 && s->slice < s->n_slice;
 }
 
 static bool parse(int argc, char **argv, struct settings *s)
@@ -402,7 +402,7 @@ static bool parse(int argc, char **argv, struct settings *s)
         {"device", required_argument, NULL, 'd'},
         {"few", no_argument, NULL, 'f'},
         {"one", no_argument, NULL, 'o'},
-        {"part", required_argument, NULL, 'p'},
+        {"slice", required_argument, NULL, 'p'},
         {"sample", no_argument, NULL, 'S'},
         {"each", required_argument, NULL, 'e'},
         {NULL, 0, NULL, 0},
@@ -411,7 +411,7 @@ static bool parse(int argc, char **argv, struct settings *s)
     uint64_t number;
     bool ok = true;
     clock_gettime(CLOCK_REALTIME, &now);
-    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .each = 1, .n_part = 1};
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .each = 1, .n_slice = 1};
     for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') {
             ok = parse_number(optarg, &s->seed);
@@ -432,7 +432,7 @@ static bool parse(int argc, char **argv, struct settings *s)
             ok = parse_number(optarg, &number) && number > 0 && number <= UINT32_MAX;
             s->each = ok ? (uint32_t)number : 0;
         } else if (o == 'p') {
-            ok = parse_part(optarg, s);
+            ok = parse_slice(optarg, s);
         } else {
             s->bench = true;
             ok = o == 'b';
@@ -448,7 +448,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &s)) {
         fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
                         "                     [--few | --one | --sample] [--each N]\n"
-                        "                     [--part I/N] [--bench] [--device NAME]\n");
+                        "                     [--slice I/N] [--bench] [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);
@@ -464,7 +464,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < KERNEL_COUNT; k++) {
         if (s.kernel && strcmp(s.kernel, kernel_table[k].name) != 0)
             continue;
-        if ((unsigned)k % s.n_part != s.part)
+        if ((unsigned)k % s.n_slice != s.slice)
             continue;
         found = true;
         ok &= check_kernel(device, &s, (enum kernel)k);

@@ -52,9 +52,9 @@ static const uint32_t shapes[][3] = {
     {200, 136, 136},
     {136, 200, 4096 + 264},
 };
-#define FULL_SHAPES 5   /* the first that fills a tile with rows */
-#define PLAIN_SHAPES 9  /* of the others */
-#define CHUNK_SHAPES 11 /* those that follow are of whole chunks */
+#define FULL_SHAPES 5    /* the first that fills a tile with rows */
+#define PLAIN_SHAPES 9   /* of the others */
+#define VECTOR_SHAPES 11 /* those that follow are of whole vectors */
 #define TILE_SHAPES 12
 
 /* Batch, heads, heads of A for one of B. */
@@ -290,7 +290,7 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
     const uint32_t *h = heads[large ? 0 : kind];
     /* Scores, as the softmax leaves them, are aligned; what mixes differ in is B. */
     bool scores = mixes[mix].a == VKA_F32 && mixes[mix].b != VKA_F32;
-    bool tiles = shape >= CHUNK_SHAPES;
+    bool tiles = shape >= VECTOR_SHAPES;
     return (struct matmul_case){
         .batch = h[0],
         .n_head = h[1],

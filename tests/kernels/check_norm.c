@@ -16,17 +16,17 @@ static const struct shape_case {
     {2, {3, 4098}, 1},    {1, {20001}, 1},      {3, {7, 1, 33}, 2},   {4, {65, 3, 1, 8}, 1},
 };
 
-enum part {
-    PART_RESIDUAL = 1,
-    PART_SUM = 2,
-    PART_WEIGHT = 4,
-    PART_BIAS = 8,
-    PART_GATE = 16,
-    PART_FIRST = 32 /* the gate before the norm */
+enum option {
+    HAS_RESIDUAL = 1,
+    HAS_SUM = 2,
+    HAS_WEIGHT = 4,
+    HAS_BIAS = 8,
+    HAS_GATE = 16,
+    GATE_FIRST = 32 /* the gate before the norm */
 };
 
 /* What models have, and each alone. */
-static const unsigned part_sets[] = {0, 1, 2, 3, 4, 7, 12, 15, 16, 20, 28, 52};
+static const unsigned option_sets[] = {0, 1, 2, 3, 4, 7, 12, 15, 16, 20, 28, 52};
 #define DRAWS 3 /* of those, for each shape, kind and mix */
 
 /* Types of input and sum, residual, weight and bias, output. */
@@ -50,19 +50,19 @@ static enum vka_status add(struct vka_plan *plan, const void *op)
 }
 
 static enum vka_status create(struct check *c, const struct shape_case *s,
-                              const enum vka_dtype mix[4], unsigned parts, struct norm_case *t)
+                              const enum vka_dtype mix[4], unsigned options, struct norm_case *t)
 {
     const uint32_t axes = s->axes ? s->axes : 1, *row = s->size + s->rank - axes;
     enum vka_status status = model_operand(c, mix[0], s->rank, s->size, &t->x);
-    if (status == VKA_OK && parts & PART_RESIDUAL)
+    if (status == VKA_OK && options & HAS_RESIDUAL)
         status = model_operand(c, mix[1], s->rank, s->size, &t->residual);
-    if (status == VKA_OK && parts & PART_SUM)
+    if (status == VKA_OK && options & HAS_SUM)
         status = model_operand(c, mix[0], s->rank, s->size, &t->sum);
-    if (status == VKA_OK && parts & PART_GATE)
+    if (status == VKA_OK && options & HAS_GATE)
         status = model_operand(c, mix[1], s->rank, s->size, &t->gate);
-    if (status == VKA_OK && parts & PART_WEIGHT)
+    if (status == VKA_OK && options & HAS_WEIGHT)
         status = model_operand(c, mix[2], axes, row, &t->weight);
-    if (status == VKA_OK && parts & PART_BIAS)
+    if (status == VKA_OK && options & HAS_BIAS)
         status = model_operand(c, mix[2], axes, row, &t->bias);
     if (status == VKA_OK)
         status = model_operand(c, mix[3], s->rank, s->size, &t->y);
@@ -81,8 +81,8 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
     t->op.output = t->y.view;
     t->op.axes = s->axes;
     t->op.gate = t->gate.view;
-    t->op.gate_first = (parts & PART_FIRST) != 0;
-    if (parts & PART_GATE) {
+    t->op.gate_first = (options & GATE_FIRST) != 0;
+    if (options & HAS_GATE) {
         static const enum vka_activation gates[] = {VKA_SILU, VKA_SIGMOID, VKA_IDENTITY};
         t->op.gate_activation = gates[rng_range(&c->rng, 0, COUNTOF(gates) - 1)];
     }
@@ -183,22 +183,22 @@ static void check_in_place(struct check *c, struct norm_case *t, const char *tex
 }
 
 static void run_case(struct check *c, const struct shape_case *s, const enum vka_dtype mix[4],
-                     enum vka_norm kind, unsigned parts)
+                     enum vka_norm kind, unsigned options)
 {
     struct norm_case t = {.op = {.struct_size = sizeof t.op, .kind = kind}};
     char text[CASE_TEXT] = "operands";
     t.op.epsilon = rng_chance(&c->rng, 50) ? 0 : 0.1f;
     t.op.given = kind == VKA_RMS_NORM && rng_chance(&c->rng, 30) ? VKA_GIVEN_EPSILON : 0;
-    enum vka_status status = create(c, s, mix, parts, &t);
+    enum vka_status status = create(c, s, mix, options, &t);
     if (status == VKA_OK)
         status = fill(c, &t);
     if (status == VKA_OK) {
         oracle(&t);
         snprintf(text, sizeof text,
-                 "%s %s -> %s, %ux%ux%ux%u, rank %u, %u axes, parts %x, %u groups",
+                 "%s %s -> %s, %ux%ux%ux%u, rank %u, %u axes, options %x, %u groups",
                  kind == VKA_LAYER_NORM ? "layer" : "rms", vka_dtype_name(t.x.dtype),
                  vka_dtype_name(t.y.dtype), s->size[0], s->size[1], s->size[2], s->size[3], s->rank,
-                 s->axes, parts, t.op.groups);
+                 s->axes, options, t.op.groups);
     }
     const long failed = c->n_failed;
     model_check(c, status, add, &t.op, &t.y, t.want, text);
@@ -221,7 +221,7 @@ void check_norm(struct check *c)
                 for (int draw = 0; draw < DRAWS; draw++)
                     if (check_case(c))
                         run_case(c, &shapes[s], mixes[mix], (enum vka_norm)kind,
-                                 part_sets[rng_range(&c->rng, 0, COUNTOF(part_sets) - 1)]);
+                                 option_sets[rng_range(&c->rng, 0, COUNTOF(option_sets) - 1)]);
 }
 
 void bench_norm(struct check *c)

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define WIDTH 16u   /* features of a head: whole chunks of every kernel */
+#define WIDTH 16u   /* features of a head: whole vectors of every kernel */
 #define FEW_N 8192u /* arguments of a run of kernels for few rows: a batch element each */
 #define SPLIT_N 256u
 #define SPLIT_KEYS 128u /* of each half of the keys, as the rules split them */
@@ -116,7 +116,7 @@ static enum vka_status add_attention(struct job *job)
 static enum vka_status add_sinks(struct job *job)
 {
     const uint32_t rows[4] = {1, job->n, 1, WIDTH};
-    const float zero = 0, unit[WIDTH] = {1};
+    const float zero = 0, unit_vector[WIDTH] = {1};
     struct vka_attention_op op = {.struct_size = sizeof op, .options = {.scale = 1}};
     enum vka_status status =
         plan_on_path(job, job->function->kind & UNFUSED ? VKA_PATH_UNFUSED : VKA_PATH_FUSED);
@@ -125,7 +125,7 @@ static enum vka_status add_sinks(struct job *job)
     if (status == VKA_OK)
         status = job_constant(job, 4, rows, &zero, 1, &op.q);
     if (status == VKA_OK)
-        status = job_constant(job, 4, rows, unit, WIDTH, &op.v);
+        status = job_constant(job, 4, rows, unit_vector, WIDTH, &op.v);
     if (status == VKA_OK)
         status = job_output(job, VKA_F32, 4, rows, WIDTH, 1, &op.output);
     if (status == VKA_OK)
@@ -170,7 +170,7 @@ static struct wanted want_number(const struct function *f, float x, uint32_t res
 static enum vka_status add_backward(struct job *job)
 {
     const uint32_t rows[4] = {1, 1, job->n, WIDTH};
-    const float unit[WIDTH] = {1};
+    const float unit_vector[WIDTH] = {1};
     struct vka_attention_op forward = {.struct_size = sizeof forward, .options = {.scale = 1}};
     struct vka_attention_backward_op op = {.struct_size = sizeof op, .forward = &forward};
     enum vka_status status =
@@ -184,7 +184,7 @@ static enum vka_status add_backward(struct job *job)
     if (status == VKA_OK)
         status = make_keys(job, 1, 1, 1, &forward);
     if (status == VKA_OK)
-        status = job_constant(job, 4, rows, unit, WIDTH, &op.output_gradient);
+        status = job_constant(job, 4, rows, unit_vector, WIDTH, &op.output_gradient);
     if (status == VKA_OK)
         status = job_output(job, VKA_F32, 4, rows, WIDTH, 1, &op.q_gradient.tensor);
     forward.q = job->input;
@@ -207,7 +207,7 @@ static struct wanted log_sum(double u, double keys)
     return (struct wanted){value, fmax(fabs(value), 1)};
 }
 
-/* A weight, e^-|u| of which has the error that two parts of ln 2 have where a compiler joins them, as
+/* A weight, e^-|u| of which has the error that two numbers of ln 2 have where a compiler joins them, as
  * that of Mesa 22 does: it grows with u, and is nothing beside the weights' sum. */
 static struct wanted weight(double value, double u)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS 8       /* on each side of a point */
+#define ULPS 8        /* on each side of a point */
 #define STRIDE 65537u /* of the numbers that are tried everywhere */
 #define INFINITE 0x7f800000u
 
@@ -34,7 +34,7 @@ void points_push(struct points *p, uint32_t bits)
 void points_near(struct points *p, double x)
 {
     const uint32_t middle = bits_of((float)fabs(x));
-    for (uint32_t b = middle < UNITS ? 0 : middle - UNITS; b <= middle + UNITS; b++) {
+    for (uint32_t b = middle < ULPS ? 0 : middle - ULPS; b <= middle + ULPS; b++) {
         if (b > INFINITE)
             break;
         points_push(p, b);

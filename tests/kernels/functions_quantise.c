@@ -14,7 +14,7 @@
 
 #define ROWS 4096u
 #define WIDTH 32u /* values of a row: a block of a cache, two of activations */
-#define UNITS 8
+#define ULPS 8
 #define MOST_PRINTED 4u
 #define NEAR 1e-6 /* of what was stored: a quantum is a hundredth at least */
 
@@ -26,11 +26,11 @@ struct rows {
     uint32_t block;
 };
 
-static float moved(float x, int units)
+static float moved(float x, int ulps)
 {
-    for (; units > 0; units--)
+    for (; ulps > 0; ulps--)
         x = nextafterf(x, INFINITY);
-    for (; units < 0; units++)
+    for (; ulps < 0; ulps++)
         x = nextafterf(x, -INFINITY);
     return x;
 }
@@ -54,7 +54,7 @@ static void end_block(struct rows *r)
 static void put_ties(struct rows *r, float peak, double d, int most)
 {
     for (int k = 0; k < most; k++)
-        for (int u = -UNITS; u <= UNITS; u++) {
+        for (int u = -ULPS; u <= ULPS; u++) {
             float x = moved((float)((k + 0.5) * d), u);
             if (fabsf(x) <= fabsf(peak))
                 put(r, peak, (k + u) % 2 ? -x : x);
@@ -65,7 +65,7 @@ static void put_ties(struct rows *r, float peak, double d, int most)
 /* Blocks whose largest value is about x, of both signs. */
 static void put_peaks(struct rows *r, float x, struct rng *rng)
 {
-    for (int u = -UNITS; u <= UNITS; u++) {
+    for (int u = -ULPS; u <= ULPS; u++) {
         float peak = moved(x, u) * (u % 2 ? -1.0f : 1.0f);
         for (uint32_t i = 1; i < r->block; i++)
             put(r, peak, peak * (float)rng_uniform(rng, -1, 1));
@@ -132,10 +132,10 @@ static void make_blocks(struct rows *r, enum vka_dtype type, struct rng *rng)
 static void make_f8(struct rows *r, enum vka_dtype type, float scale)
 {
     for (int i = 0; i < 127; i++) {
-        double unit = ldexp(1, (i < 16 ? -9 : i / 8 - 10)),
-               x = i < 8 ? i * unit : (8 + i % 8) * unit;
-        for (int u = -UNITS; u <= UNITS; u++) {
-            r->x[r->n++] = moved((float)((x + unit / 2) * (double)scale), u);
+        double spacing = ldexp(1, (i < 16 ? -9 : i / 8 - 10)),
+               x = i < 8 ? i * spacing : (8 + i % 8) * spacing;
+        for (int u = -ULPS; u <= ULPS; u++) {
+            r->x[r->n++] = moved((float)((x + spacing / 2) * (double)scale), u);
             r->x[r->n++] = -moved((float)(x * (double)scale), u);
         }
     }
@@ -153,10 +153,10 @@ static void make_activations(struct rows *r, struct rng *rng)
     put_odd(r);
     for (int i = 0; i < 40; i++) {
         float peak = (float)ldexp(rng_uniform(rng, 1, 2), i * 5 - 100);
-        double units, scale;
+        double mantissa, scale;
         int exponent;
-        units = frexp((double)(peak * (1.0f / 127)), &exponent);
-        scale = ldexp(ceil(ldexp(units, 12)), exponent - 12);
+        mantissa = frexp((double)(peak * (1.0f / 127)), &exponent);
+        scale = ldexp(ceil(ldexp(mantissa, 12)), exponent - 12);
         put_ties(r, peak, scale, 127);
     }
     for (int i = 0; i < 60; i++)

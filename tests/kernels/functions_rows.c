@@ -47,13 +47,13 @@ static enum vka_status add_norm_backward(struct job *job)
 static enum vka_status add_merge(struct job *job)
 {
     const uint32_t size[2] = {job->n, 2};
-    const float zero = 0, unit[2][2] = {{1, 0}, {0, 1}};
+    const float zero = 0, unit_vector[2][2] = {{1, 0}, {0, 1}};
     struct vka_tensor *slices[2] = {NULL}, *l[2] = {NULL};
     struct vka_merge_op op = {
         .struct_size = sizeof op, .n_slice = 2, .slices = slices, .log_sum_exps = l};
     enum vka_status status = job_tensor(job, VKA_F32, 1, size, &job->input);
     for (int i = 0; i < 2 && status == VKA_OK; i++)
-        status = job_constant(job, 2, size, unit[i], 2, &slices[i]);
+        status = job_constant(job, 2, size, unit_vector[i], 2, &slices[i]);
     if (status == VKA_OK)
         status = job_constant(job, 1, size, &zero, 1, &l[0]);
     if (status == VKA_OK)
@@ -122,12 +122,12 @@ static enum vka_status add_entropy(struct job *job)
 static enum vka_status add_rotary(struct job *job)
 {
     const uint32_t positions[2] = {1, job->n}, size[4] = {1, 1, job->n, 2};
-    const float unit[2] = {1, 0};
+    const float unit_vector[2] = {1, 0};
     const double frequency = 6.283185307179586476925 / TURN;
     struct vka_rotary_op op = {.struct_size = sizeof op, .frequencies = &frequency};
     enum vka_status status = job_tensor(job, VKA_I32, 2, positions, &job->input);
     if (status == VKA_OK)
-        status = job_constant(job, 4, size, unit, 2, &op.input);
+        status = job_constant(job, 4, size, unit_vector, 2, &op.input);
     if (status == VKA_OK)
         status = job_output(job, VKA_F32, 4, size, 2, 2, &op.output);
     op.positions = job->input;
@@ -158,7 +158,7 @@ static enum vka_status add_product(struct job *job)
 {
     const uint32_t rows = (uint32_t)job->function->kind, in[2] = {rows, WIDTH};
     const uint32_t size[2] = {job->n, WIDTH}, out[2] = {job->n, rows}, turned[2] = {1, 0};
-    const float unit[WIDTH] = {1};
+    const float unit_vector[WIDTH] = {1};
     struct vka_tensor *columns = NULL;
     struct vka_linear_op op = {.struct_size = sizeof op};
     for (int k = 0; k < KERNEL_COUNT; k++)
@@ -166,7 +166,7 @@ static enum vka_status add_product(struct job *job)
             set_add(&job->device->caps.without, k);
     enum vka_status status = job_tensor(job, job->function->from, 2, size, &job->input);
     if (status == VKA_OK)
-        status = job_constant(job, 2, in, unit, WIDTH, &op.input);
+        status = job_constant(job, 2, in, unit_vector, WIDTH, &op.input);
     if (status == VKA_OK)
         status = job_output(job, VKA_F32, 2, out, rows, 1, &columns);
     if (status == VKA_OK)

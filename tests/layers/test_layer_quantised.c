@@ -140,7 +140,7 @@ static void test_types(void **state)
 }
 
 /* The tensors of a layer that is added operation by operation. */
-struct parts {
+struct steps {
     struct vka_tensor *in, *out, *bias;
     struct vka_tensor *flat[4];   /* [BATCH][N_Q][...]: q, k, v and the concatenated heads */
     struct vka_tensor *split[4];  /* these as [BATCH][N_Q][n_head][DIM] */
@@ -148,8 +148,8 @@ struct parts {
     struct vka_tensor *weight[2]; /* of q and the output; of k and v, which are fewer rows */
 };
 
-static void open_parts(enum vka_dtype dtype, const struct weights *w, const float *bias,
-                       struct parts *p)
+static void open_steps(enum vka_dtype dtype, const struct weights *w, const float *bias,
+                       struct steps *p)
 {
     static const uint32_t n_head[4] = {HEADS, KV_HEADS, KV_HEADS, HEADS};
     static const uint32_t n_row[2] = {ROWS, KV_HEADS * DIM}, permuted[4] = {0, 2, 1, 3};
@@ -171,7 +171,7 @@ static void open_parts(enum vka_dtype dtype, const struct weights *w, const floa
     }
 }
 
-static void close_parts(struct parts *p)
+static void close_steps(struct steps *p)
 {
     vka_tensor_destroy(&p->in);
     vka_tensor_destroy(&p->out);
@@ -186,21 +186,21 @@ static void close_parts(struct parts *p)
 }
 
 /* The layer of info_of by linear and attention operations with quantised activations. */
-static void *run_parts(enum vka_dtype dtype, const struct weights *w, const float *bias,
+static void *run_steps(enum vka_dtype dtype, const struct weights *w, const float *bias,
                        const float *x)
 {
-    struct parts p = {0};
+    struct steps p = {0};
     struct vka_plan *plan = NULL;
-    open_parts(dtype, w, bias, &p);
+    open_steps(dtype, w, bias, &p);
     check(vka_plan_create(device, NULL, &plan));
     for (int i = 0; i < 3; i++) {
-        struct vka_tensor *part = NULL; /* values have as many biases as rows */
-        check(vka_tensor_slice(p.bias, 0, 0, i == 0 ? ROWS : KV_HEADS * DIM, &part));
+        struct vka_tensor *slice = NULL; /* values have as many biases as rows */
+        check(vka_tensor_slice(p.bias, 0, 0, i == 0 ? ROWS : KV_HEADS * DIM, &slice));
         check(vka_plan_add_linear(plan,
                                   VKA_INFO(vka_linear_op, .input = p.in, .weight = p.weight[i > 0],
-                                           .bias = i == 1 ? NULL : part, .output = p.flat[i],
+                                           .bias = i == 1 ? NULL : slice, .output = p.flat[i],
                                            .activations = VKA_I8)));
-        vka_tensor_destroy(&part);
+        vka_tensor_destroy(&slice);
     }
     check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p.heads[0], .k = p.heads[1],
                                                 .v = p.heads[2], .output = p.heads[3],
@@ -215,7 +215,7 @@ static void *run_parts(enum vka_dtype dtype, const struct weights *w, const floa
     assert_non_null(y);
     check(vka_tensor_read(p.out, y, vka_tensor_size(p.out)));
     vka_plan_destroy(&plan);
-    close_parts(&p);
+    close_steps(&p);
     return y;
 }
 
@@ -230,7 +230,7 @@ static void test_activations(void **state)
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct weights w = draw(types[t], t + 11);
         struct vka_layer_info info = info_of(types[t], w.blocks, bias);
-        void *got = run(&info, VKA_F32, VKA_I8, x), *want = run_parts(types[t], &w, bias, x);
+        void *got = run(&info, VKA_F32, VKA_I8, x), *want = run_steps(types[t], &w, bias, x);
         void *floats = run(&info, VKA_F32, VKA_F32, x);
         assert_memory_equal(got, want, sizeof(float) * BATCH * N_Q * ROWS);
         const double nmse = difference(got, floats);
@@ -245,9 +245,9 @@ static void test_activations(void **state)
     struct weights w = draw(VKA_Q8_0, 1);
     struct vka_layer_info plain = info_of(VKA_F32, w.x, bias);
     struct vka_layer *layer = NULL;
-    struct parts p = {0};
+    struct steps p = {0};
     struct vka_plan *plan = NULL;
-    open_parts(VKA_Q8_0, &w, bias, &p);
+    open_steps(VKA_Q8_0, &w, bias, &p);
     check(vka_layer_create(device, &plain, &layer));
     check(vka_plan_create(device, NULL, &plan));
     assert_int_equal(vka_plan_add_layer(plan, VKA_INFO(vka_layer_op, .layer = layer, .query = p.in,
@@ -256,7 +256,7 @@ static void test_activations(void **state)
     assert_non_null(strstr(vka_device_error(device), "activations is i8, but weight is f32"));
     vka_plan_destroy(&plan);
     vka_layer_destroy(&layer);
-    close_parts(&p);
+    close_steps(&p);
     free(w.x);
     free(w.blocks);
 }

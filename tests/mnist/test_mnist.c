@@ -171,7 +171,7 @@ static void check_page(const char *path, const char *headline)
     free(page);
 }
 
-/* A run over 1,000 digits, one whose last chunk is smaller, and one smaller than a chunk. */
+/* A run over 1,000 digits, one whose last batch is smaller, and one smaller than a batch. */
 static void check_model(const char *model, const char *expected, const char *accuracy,
                         const char *headline)
 {

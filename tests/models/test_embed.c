@@ -23,8 +23,8 @@
 enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, DIM = WIDTH / HEADS, FFN = 96, TOKENS = 80 };
 enum { POSITIONS = 40, TYPES = 2, BATCH = 3, KEYS = 7, FORMATS = 2 };
 enum { WORDS, PLACES, KINDS, NORM_W, NORM_B, FIRST_BLOCK };
-enum { QW, QB, KW, KB, VW, VB, OW, OB, ANW, ANB, UW, UB, DW, DB, NW, NB, PARTS };
-enum { TENSORS = FIRST_BLOCK + BLOCKS * PARTS };
+enum { QW, QB, KW, KB, VW, VB, OW, OB, ANW, ANB, UW, UB, DW, DB, NW, NB, WEIGHTS };
+enum { TENSORS = FIRST_BLOCK + BLOCKS * WEIGHTS };
 
 static const char FOLDER[] = "test_embed.model", GGUF[] = "test_embed.gguf";
 static struct vka_device *device;
@@ -75,14 +75,14 @@ static void draw_model(void)
     static const struct {
         const char *json, *gguf;
         uint32_t rows, width;
-    } parts[PARTS / 2] = {{"attention.self.query", "attn_q", WIDTH, WIDTH},
-                          {"attention.self.key", "attn_k", WIDTH, WIDTH},
-                          {"attention.self.value", "attn_v", WIDTH, WIDTH},
-                          {"attention.output.dense", "attn_output", WIDTH, WIDTH},
-                          {"attention.output.LayerNorm", "attn_output_norm", 0, WIDTH},
-                          {"intermediate.dense", "ffn_up", FFN, WIDTH},
-                          {"output.dense", "ffn_down", WIDTH, FFN},
-                          {"output.LayerNorm", "layer_output_norm", 0, WIDTH}};
+    } kinds[WEIGHTS / 2] = {{"attention.self.query", "attn_q", WIDTH, WIDTH},
+                            {"attention.self.key", "attn_k", WIDTH, WIDTH},
+                            {"attention.self.value", "attn_v", WIDTH, WIDTH},
+                            {"attention.output.dense", "attn_output", WIDTH, WIDTH},
+                            {"attention.output.LayerNorm", "attn_output_norm", 0, WIDTH},
+                            {"intermediate.dense", "ffn_up", FFN, WIDTH},
+                            {"output.dense", "ffn_down", WIDTH, FFN},
+                            {"output.LayerNorm", "layer_output_norm", 0, WIDTH}};
     struct rng rng = {11};
     char json[80], gguf[40];
     draw(&rng, "embeddings.word_embeddings.weight", "token_embd.weight", TOKENS, WIDTH,
@@ -94,14 +94,15 @@ static void draw_model(void)
     draw(&rng, "embeddings.LayerNorm.weight", "token_embd_norm.weight", 0, WIDTH, &weights[NORM_W]);
     draw(&rng, "embeddings.LayerNorm.bias", "token_embd_norm.bias", 0, WIDTH, &weights[NORM_B]);
     for (int b = 0; b < BLOCKS; b++)
-        for (int p = 0; p < PARTS; p++) {
+        for (int p = 0; p < WEIGHTS; p++) {
             const char *kind = p % 2 ? "bias" : "weight";
-            uint32_t rows = parts[p / 2].rows, width = parts[p / 2].width;
-            snprintf(json, sizeof json, "encoder.layer.%d.%s.%s", b, parts[p / 2].json, kind);
-            snprintf(gguf, sizeof gguf, "blk.%d.%s.%s", b, parts[p / 2].gguf, kind);
+            uint32_t rows = kinds[p / 2].rows, width = kinds[p / 2].width;
+            snprintf(json, sizeof json, "encoder.layer.%d.%s.%s", b, kinds[p / 2].json, kind);
+            snprintf(gguf, sizeof gguf, "blk.%d.%s.%s", b, kinds[p / 2].gguf, kind);
             if (p % 2)
                 width = rows ? rows : width;
-            draw(&rng, json, gguf, p % 2 ? 0 : rows, width, &weights[FIRST_BLOCK + b * PARTS + p]);
+            draw(&rng, json, gguf, p % 2 ? 0 : rows, width,
+                 &weights[FIRST_BLOCK + b * WEIGHTS + p]);
         }
 }
 
@@ -225,7 +226,7 @@ static void block(int format, int b, size_t n, double *x)
 {
     static double q[POSITIONS * WIDTH], k[POSITIONS * WIDTH], v[POSITIONS * WIDTH],
         y[POSITIONS * WIDTH], h[3][POSITIONS * WIDTH], inner[POSITIONS * FFN];
-    const int w = FIRST_BLOCK + b * PARTS;
+    const int w = FIRST_BLOCK + b * WEIGHTS;
     linear(format, x, w + QW, n, q);
     linear(format, x, w + KW, n, k);
     linear(format, x, w + VW, n, v);

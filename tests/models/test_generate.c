@@ -1,6 +1,6 @@
 /* A whole Llama with two recorded plans: tiny random ones, written as GGUF with quantised weights of
  * one type or of several, against the same model in double without a cache. The prompt is longer than
- * a chunk. What a token costs is counted under the library. */
+ * a slice. What a token costs is counted under the library. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 
 enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, FFN = 96, TOKENS = 80 };
 enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
-enum { PARTS = 9, TENSORS = 3 + BLOCKS * PARTS, KEYS = 9 };
+enum { WEIGHTS = 9, TENSORS = 3 + BLOCKS * WEIGHTS, KEYS = 9 };
 enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
 enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
 /* One of gate and up, with rows of 68 bytes, fits in the least max_allocation; both do not. */
@@ -71,11 +71,11 @@ static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t widt
 
 /* mixed: block 0 has values of another type than queries and keys, block 1 also keys of another
  * type than queries, and up of another type than gate. */
-static enum vka_dtype type_of(bool mixed, int block, int part)
+static enum vka_dtype type_of(bool mixed, int block, int kind_of)
 {
-    if (mixed && block == 0 && part == WV)
+    if (mixed && block == 0 && kind_of == WV)
         return VKA_F32;
-    return mixed && block == 1 && (part == WK || part == UP) ? VKA_Q4_0 : VKA_Q8_0;
+    return mixed && block == 1 && (kind_of == WK || kind_of == UP) ? VKA_Q4_0 : VKA_Q8_0;
 }
 
 static void draw_model(uint32_t ffn, bool mixed)
@@ -83,7 +83,7 @@ static void draw_model(uint32_t ffn, bool mixed)
     const struct {
         const char *name;
         uint32_t rows, width;
-    } parts[PARTS] = {
+    } kinds[WEIGHTS] = {
         {"attn_norm", 1, WIDTH},  {"ffn_norm", 1, WIDTH}, {"attn_q", WIDTH, WIDTH},
         {"attn_k", KV, WIDTH},    {"attn_v", KV, WIDTH},  {"attn_output", WIDTH, WIDTH},
         {"ffn_gate", ffn, WIDTH}, {"ffn_up", ffn, WIDTH}, {"ffn_down", WIDTH, ffn}};
@@ -92,11 +92,11 @@ static void draw_model(uint32_t ffn, bool mixed)
     draw(&rng, "output_norm", 1, WIDTH, VKA_F32, &weights[NORM]);
     draw(&rng, "output", TOKENS, WIDTH, VKA_Q8_0, &weights[HEAD]);
     for (int b = 0; b < BLOCKS; b++)
-        for (int p = 0; p < PARTS; p++) {
+        for (int p = 0; p < WEIGHTS; p++) {
             char name[32];
-            snprintf(name, sizeof name, "blk.%d.%s", b, parts[p].name);
-            draw(&rng, name, parts[p].rows, parts[p].width, type_of(mixed, b, p),
-                 &weights[FIRST_BLOCK + b * PARTS + p]);
+            snprintf(name, sizeof name, "blk.%d.%s", b, kinds[p].name);
+            draw(&rng, name, kinds[p].rows, kinds[p].width, type_of(mixed, b, p),
+                 &weights[FIRST_BLOCK + b * WEIGHTS + p]);
         }
 }
 
@@ -210,7 +210,7 @@ static void forward(const int32_t *ids, size_t n, double logits[TOKENS])
         memcpy(x + i * WIDTH, weights[EMBEDDING].values + (size_t)ids[i] * WIDTH,
                WIDTH * sizeof *x);
     for (int b = 0; b < BLOCKS; b++) {
-        const int w = FIRST_BLOCK + b * PARTS;
+        const int w = FIRST_BLOCK + b * WEIGHTS;
         memcpy(h, x, n * WIDTH * sizeof *h);
         ref_rms_norm(h, n, WIDTH, weights[w + ATTN_NORM].values, (double)1e-4f);
         linear(h, w + WQ, n, q);
@@ -324,9 +324,9 @@ static void generate(const char *path, enum vka_dtype kv, int linears)
         double gap;
         int32_t want = follow(ids, (size_t)n, &gap);
         if (n == PROMPT) {
-            int chunks = (PROMPT + SESSION_CHUNK - 1) / SESSION_CHUNK;
+            int slices = (PROMPT + SESSION_SLICE - 1) / SESSION_SLICE;
             check(session_begin(&session, ids, &ids[n]));
-            check_counts(chunks, 3 * chunks);
+            check_counts(slices, 3 * slices);
         } else {
             check(session_next(&session, &ids[n]));
             check_counts(1, 0);

@@ -173,7 +173,7 @@ static void check_layer_plan(struct vka_mpi *mpi)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-/* Every rank has two positions of each tensor: its share of 2 * size. */
+/* Every rank has two positions of each tensor: its slice of 2 * size. */
 static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
 {
     bool positions = split == VKA_MPI_SEQUENCE;

@@ -130,7 +130,7 @@ static void check_plan_arguments(struct vka_mpi *mpi)
     struct vka_mpi_stats stats;
     vka_mpi_plan_stats(plan, &stats);
     REQUIRE(stats.compute_ms > 0 && stats.total_ms >= stats.compute_ms, "no time was counted");
-    /* The contexts and the output, gathered: all but its own part comes in. */
+    /* The contexts and the output, gathered: all but its own slice comes in. */
     uint64_t whole = 2ull * BATCH * N * WIDTH * sizeof(float);
     REQUIRE(stats.received <= whole && (stats.received > 0) == !alone,
             "%llu bytes received, %llu in the tensors", (unsigned long long)stats.received,

@@ -95,21 +95,21 @@ static void refuse_inter_communicator(void)
     MPI_Comm_free(&half);
 }
 
-/* On a communicator that is freed at once, and on parts of the ranks, which take turns with it. */
+/* On a communicator that is freed at once, and on some of the ranks, which take turns with it. */
 static void several_objects(void)
 {
     int rank;
-    MPI_Comm copy, part;
+    MPI_Comm copy, some;
     struct problem whole, own;
     struct vka_mpi *mpi = NULL;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-    MPI_Comm_split(MPI_COMM_WORLD, rank == 0, -rank, &part);
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 0, -rank, &some);
     REQUIRE(create(copy, &mpi) == VKA_OK, "%s", heard.last);
     MPI_Comm_free(&copy);
     make_problem(mpi, &whole);
-    REQUIRE(create(part, &mpi) == VKA_OK, "%s", heard.last);
-    MPI_Comm_free(&part);
+    REQUIRE(create(some, &mpi) == VKA_OK, "%s", heard.last);
+    MPI_Comm_free(&some);
     make_problem(mpi, &own);
     for (int i = 0; i < 2; i++) {
         REQUIRE_OK(whole.mpi, vka_mpi_plan_run(whole.plan, PATIENCE));

@@ -7,7 +7,7 @@
 struct large_whole {
     const struct large_attention *a;
     struct large_known known;
-    struct large_tensor t[OPERAND_COUNT]; /* view NULL: not part of the problem */
+    struct large_tensor t[OPERAND_COUNT]; /* view NULL: not of the problem */
     uint32_t n_sequence;                  /* of a ragged batch, else the batch */
 };
 

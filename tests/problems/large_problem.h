@@ -35,11 +35,11 @@ struct large_attention {
         struct {
 #define FIELD(kind, type, name, least) type name;
 #define MEMBER(type, name) type name;
-#define PART(kind, name, least)
+#define SCALAR(kind, name, least)
 #include "problem.def"
 #undef FIELD
 #undef MEMBER
-#undef PART
+#undef SCALAR
         };
     };
     enum large_kind kind;

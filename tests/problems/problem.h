@@ -13,7 +13,7 @@ enum per_batch { PER_BATCH_NONE = 0, PER_BATCH_ONE, PER_BATCH_EACH };
 enum problem_way {
     WAY_DENSE = 0, /* one call, perhaps with a past */
     WAY_PACKED,    /* steps of packed sequences with a cache */
-    WAY_LAYER,     /* a prompt through a layer with a cache, whole, in chunks, in pages, alone */
+    WAY_LAYER,     /* a prompt through a layer with a cache, whole, in steps, in pages, alone */
     WAY_BACKWARD,  /* one call and its gradients */
     WAY_COUNT
 };
@@ -21,11 +21,11 @@ enum problem_way {
 struct problem {
 #define FIELD(kind, type, name, least) type name;
 #define MEMBER(type, name) type name;
-#define PART(kind, name, least)
+#define SCALAR(kind, name, least)
 #include "problem.def"
 #undef FIELD
 #undef MEMBER
-#undef PART
+#undef SCALAR
 };
 
 struct problem_result {

@@ -41,7 +41,7 @@ struct problem_data {
     const struct problem *p;
     struct rng rng;
     bool empty; /* the operands are on the device alone, and hold nothing */
-    struct operand operands[OPERAND_COUNT]; /* view NULL: not part of the problem */
+    struct operand operands[OPERAND_COUNT]; /* view NULL: not of the problem */
     /* The oracle's; NULL where nobody compares them. */
     double *context, *scores, *log_sum, *key, *value;
 };

@@ -1,5 +1,5 @@
 /* Layers with quantised weights and quantised caches, drawn at random. The whole prompt in a dense
- * cache is compared with a layer of the decoded weights; pages, chunks, sequences that wait, one
+ * cache is compared with a layer of the decoded weights; pages, steps, sequences that wait, one
  * sequence alone and a fork give its bits. What a cache does not hold was NaN before. */
 #include "problem_data.h"
 
@@ -34,8 +34,8 @@ struct quantised {
 /* One way to have all tokens of some sequences in a cache. */
 struct way {
     const char *name;
-    uint32_t first, n_batch, page_size, chunk; /* first: the first sequence, of the problem's */
-    bool waits;                                /* sequences take turns in keeping their tokens */
+    uint32_t first, n_batch, page_size, step; /* first: the first sequence, of the problem's */
+    bool waits;                               /* sequences take turns in keeping their tokens */
     bool fork; /* two sequences, of which the second copies the first after half of its tokens */
 };
 
@@ -183,7 +183,7 @@ static enum vka_status create_cache(const struct quantised *q, const struct way 
         cache);
 }
 
-/* A plan of one chunk of each sequence. */
+/* A plan of one step of each sequence. */
 struct step {
     struct vka_plan *plan;
     struct vka_tensor *in, *out, *n_append, *mask;
@@ -257,19 +257,19 @@ static enum vka_status poison(const struct quantised *q, const struct way *way, 
     return status;
 }
 
-/* How many tokens each sequence keeps of the next chunk. */
+/* How many tokens each sequence keeps of the next step. */
 static void plan_keeps(const struct quantised *q, const struct way *way, const uint32_t *at,
-                       uint32_t turn, bool forked, int32_t *keeps)
+                       uint32_t nth, bool forked, int32_t *keeps)
 {
     for (uint32_t b = 0; b < way->n_batch; b++) {
         const uint32_t left = q->p.n_q - at[b];
-        keeps[b] = (int32_t)(left < way->chunk ? left : way->chunk);
-        if ((way->waits && (turn + b) % 3 == 0) || (way->fork && b == 1 && !forked))
+        keeps[b] = (int32_t)(left < way->step ? left : way->step);
+        if ((way->waits && (nth + b) % 3 == 0) || (way->fork && b == 1 && !forked))
             keeps[b] = 0;
     }
 }
 
-/* Runs a chunk: rows that are kept are read from x and written to out [n_batch][n_token][width];
+/* Runs a step: rows that are kept are read from x and written to out [n_batch][n_token][width];
  * others are NaN. */
 static enum vka_status run_step(const struct quantised *q, const struct way *way, struct step *t,
                                 struct vka_cache *cache, const uint32_t *at, const int32_t *keeps,
@@ -288,8 +288,8 @@ static enum vka_status run_step(const struct quantised *q, const struct way *way
     enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
     if (status == VKA_OK && t->n_append)
         status = vka_tensor_write(t->n_append, keeps, 4 * (size_t)way->n_batch);
-    if (status == VKA_OK) /* behind the lengths is other noise in each way and chunk */
-        status = cache_soil(cache, (enum soil)((at[0] + way->first + way->chunk) % SOIL_COUNT));
+    if (status == VKA_OK) /* behind the lengths is other noise in each way and step */
+        status = cache_soil(cache, (enum soil)((at[0] + way->first + way->step) % SOIL_COUNT));
     if (status == VKA_OK)
         status = vka_plan_run(t->plan, PATIENCE);
     if (status == VKA_OK)
@@ -330,15 +330,15 @@ static uint8_t *run(const struct quantised *q, const struct way *way, struct vka
     bool forked = false;
     uint8_t *out = take((size_t)way->n_batch * q->p.n_q * q->p.width, vka_dtype_size(q->p.q));
     enum vka_status status = create_cache(q, way, &cache);
-    for (uint32_t turn = 0; status == VKA_OK && !is_done(q, way, at); turn++) {
+    for (uint32_t nth = 0; status == VKA_OK && !is_done(q, way, at); nth++) {
         int32_t keeps[MOST_BATCH];
-        plan_keeps(q, way, at, turn, forked, keeps);
-        /* Without n_append all sequences keep the whole chunk, of which the last is shorter. */
-        const uint32_t n = way->waits || way->fork ? way->chunk : (uint32_t)keeps[0];
+        plan_keeps(q, way, at, nth, forked, keeps);
+        /* Without n_append all sequences keep the whole step, of which the last is shorter. */
+        const uint32_t n = way->waits || way->fork ? way->step : (uint32_t)keeps[0];
         if (t.n != n) {
             step_close(&t);
             status = step_open(q, way, layer, cache, n, &t);
-            if (status == VKA_OK && turn == 0)
+            if (status == VKA_OK && nth == 0)
                 status = poison(q, way, &t, cache);
         }
         if (status == VKA_OK)
@@ -400,11 +400,11 @@ static bool check(const struct quantised *q, struct rng *rng, struct worst *wors
                          : has_coarse(q->p.cached_k) || has_coarse(q->p.cached_v) ? 2e-3
                                                                                   : 1e-4;
     const uint32_t some = rng_range(rng, 1, q->p.n_q), one = rng_range(rng, 0, q->p.batch - 1);
-    const struct way whole = {.name = "whole", .n_batch = q->p.batch, .chunk = q->p.n_q};
+    const struct way whole = {.name = "whole", .n_batch = q->p.batch, .step = q->p.n_q};
     const struct way ways[] = {
         {"pages", 0, q->p.batch, q->p.page_size, q->p.n_q, false, false},
-        {"chunks", 0, q->p.batch, 0, some, false, false},
-        {"pages in chunks", 0, q->p.batch, q->p.page_size, some, false, false},
+        {"steps", 0, q->p.batch, 0, some, false, false},
+        {"pages in steps", 0, q->p.batch, q->p.page_size, some, false, false},
         {"sequences that wait", 0, q->p.batch, q->p.page_size, some, true, false},
         {"one sequence", one, 1, 0, q->p.n_q, false, false},
         {"a fork", one, 2, rng_chance(rng, 50) ? q->p.page_size : 0, (q->p.n_q + 1) / 2, false,

@@ -11,16 +11,16 @@
 #include <string.h>
 
 #define KEEP FIELD_KEEP
-#define PART(kind, name, least) \
+#define SCALAR(kind, name, least) \
     {#name, offsetof(struct problem, name), sizeof((struct problem *)0)->name, FIELD_##kind, least},
-#define FIELD(kind, type, name, least) PART(kind, name, least)
+#define FIELD(kind, type, name, least) SCALAR(kind, name, least)
 #define MEMBER(type, name)
 const struct problem_field problem_fields[] = {
 #include "problem.def"
 };
-#undef PART
-#undef FIELD
 #undef MEMBER
+#undef FIELD
+#undef SCALAR
 const size_t problem_field_count = sizeof problem_fields / sizeof *problem_fields;
 
 static_assert(sizeof(enum vka_dtype) == 4 && sizeof(float) == 4, "numbers have 1, 4 or 8 bytes");

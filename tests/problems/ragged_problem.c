@@ -75,16 +75,16 @@ static bool serve_alone(struct run *r, uint32_t s)
     uint32_t first = (uint32_t)r->start[s], n = (uint32_t)(r->start[s + 1] - r->start[s]);
     bool splits = p->causal && p->masked_row != VKA_MASKED_UNIFORM && !p->n_append && !r->full[s] &&
                   n > 1 && rng_chance(&r->rng, 60);
-    uint32_t part = splits ? rng_range(&r->rng, 1, n - 1) : n;
+    uint32_t some = splits ? rng_range(&r->rng, 1, n - 1) : n;
     if (n == 0)
         return true;
-    return run_alone(r, s, first, part, 0) &&
-           (part == n || run_alone(r, s, first + part, n - part, part));
+    return run_alone(r, s, first, some, 0) &&
+           (some == n || run_alone(r, s, first + some, n - some, some));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Deals rows out to the sequences: none, one, or a chunk. */
+/* Deals rows out to the sequences: none, one, or several. */
 static void draw_rows(struct run *r)
 {
     const struct problem *p = r->p;

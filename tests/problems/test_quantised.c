@@ -276,10 +276,10 @@ static bool one(struct vka_device *device, uint64_t seed, uint64_t each, double 
     struct rng rng = {seed}, alike = {seed - seed % each};
     const struct problem p = draw(each > 1 ? &alike : &rng, &rng);
     struct data d;
-    struct ran whole, parts;
+    struct ran whole, sliced;
     make(&rng, device, &p, &d);
     uint8_t *got = run(device, &p, &d, VKA_NO_BUDGET, &whole);
-    uint8_t *cut = run_cut(device, &p, &d, &parts);
+    uint8_t *cut = run_cut(device, &p, &d, &sliced);
     double error = got ? error_of(&p, &d, got) : INFINITY;
     bool same = got && cut && !memcmp(got, cut, vka_tensor_size(d.output));
     bool ok = got && error <= whole.limit && same;
@@ -292,7 +292,7 @@ static bool one(struct vka_device *device, uint64_t seed, uint64_t each, double 
                (unsigned long long)seed, p.integers ? "i8 of " : "", vka_dtype_name(p.input),
                vka_dtype_name(p.weight), vka_dtype_name(p.output), p.m, p.n, p.k, p.more_rows,
                p.more_blocks, p.first_row, vka_dtype_name(p.bias), p.relu ? ", relu" : "",
-               whole.kernel, error, same ? "same bits" : "OTHER BITS", parts.n_pass);
+               whole.kernel, error, same ? "same bits" : "OTHER BITS", sliced.n_pass);
     free(got);
     free(cut);
     destroy(&d);

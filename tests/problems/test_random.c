@@ -12,7 +12,7 @@
  * compiles one more pipeline of each. With --alike N, N problems have the
  * same options and nearly the same sizes, with other data. --backward draws gradients of attention,
  * --ragged steps of packed sequences with a cache. --quantised draws layers with quantised weights and
- * caches, which dense, paged, in chunks, forked and alone give the same bits; --gpu with the kernels
+ * caches, which dense, paged, in steps, forked and alone give the same bits; --gpu with the kernels
  * that the rules choose on GPUs. --forever stops at the first failure or signal. */
 #include "gpu/device.h"
 #include "gpu/kernels.h"

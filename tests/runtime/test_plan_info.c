@@ -77,7 +77,7 @@ static void small_workspace(void **state)
 static void description(void **state)
 {
     struct layer_rig rig;
-    char whole[8192], part[8192];
+    char whole[8192], less[8192];
     rig_create(&rig, *state, &layer_plain, 51);
     struct vka_plan *plan = rig_plan(&rig, NULL);
     size_t length = vka_plan_describe(plan, whole, sizeof whole), lines = 0;
@@ -88,11 +88,11 @@ static void description(void **state)
     assert_int_equal(lines, vka_plan_pass_count(plan));
     assert_int_equal(vka_plan_describe(plan, NULL, 0), length);
     for (size_t room = 1; room <= length + 1; room++) {
-        memset(part, 0x5a, sizeof part);
-        assert_int_equal(vka_plan_describe(plan, part, room), length);
-        assert_int_equal(part[room - 1], '\0');
-        assert_memory_equal(part, whole, room - 1);
-        assert_int_equal(part[room], 0x5a);
+        memset(less, 0x5a, sizeof less);
+        assert_int_equal(vka_plan_describe(plan, less, room), length);
+        assert_int_equal(less[room - 1], '\0');
+        assert_memory_equal(less, whole, room - 1);
+        assert_int_equal(less[room], 0x5a);
     }
     vka_plan_destroy(&plan);
     rig_destroy(&rig);

@@ -1,4 +1,4 @@
-/* A layer that serves sequences of mixed lengths in packed steps, prompts, chunks and tokens side by
+/* A layer that serves sequences of mixed lengths in packed steps, prompts, slices of them and tokens side by
  * side: each row has the bits that its sequence has when it is served alone, whatever the budget of
  * a submit. Offsets that exceed the rows, that fall, and steps without room.
  *

@@ -62,7 +62,7 @@ static double predicted_ms(const struct vka_plan *plan)
 }
 
 /* Measures and prints how long the submits of a plan take. True where they are within twice the
- * budget; where other programs stretch all runs, where each is a fair part of the whole run in one
+ * budget; where other programs stretch all runs, where each is a fair fraction of the whole run in one
  * submit. */
 static bool is_within(struct vka_plan *plan, struct vka_plan *whole, const char *name,
                       double budget_ms)

@@ -282,37 +282,38 @@ static void repeated(void **state)
 
 /* ---- Operations between views of one tensor -------------------------------------------------- */
 
-#define PARTS 4 /* q, k, v and the output */
+#define OPERANDS 4 /* q, k, v and the output */
 #define ROWS 5
 #define WIDTH 6
 
-/* [1][2][ROWS][PARTS * WIDTH]: part p is every fourth column from p on, or WIDTH columns in a row.
- * Elements of a word, of 16 bits, may be of two parts. */
-static struct vka_tensor *part_of(struct vka_tensor *base, uint32_t p, bool side_by_side)
+/* [1][2][ROWS][OPERANDS * WIDTH]: operand p is every fourth column from p on, or WIDTH columns in a row.
+ * Elements of a word, of 16 bits, may be of two operands. */
+static struct vka_tensor *operand_of(struct vka_tensor *base, uint32_t p, bool side_by_side)
 {
     const uint32_t shape[] = {1, 2, ROWS, WIDTH};
-    const uint64_t strides[] = {0, ROWS * PARTS * WIDTH, PARTS * WIDTH, side_by_side ? 1 : PARTS};
+    const uint64_t strides[] = {0, ROWS * OPERANDS * WIDTH, OPERANDS * WIDTH,
+                                side_by_side ? 1 : OPERANDS};
     struct vka_tensor *view = NULL;
     assert_int_equal(
         vka_tensor_strided(base, side_by_side ? p * WIDTH : p, 4, shape, strides, &view), VKA_OK);
     return view;
 }
 
-/* Attention from three parts to the fourth, with keys that are all zero: each output row is the
+/* Attention from three operands to the fourth, with keys that are all zero: each output row is the
  * mean of the values, which are whole numbers with a whole mean, exact in every type. */
 static void attend_in_place(struct vka_device *device, enum vka_dtype dtype, enum vka_path path,
                             bool side_by_side)
 {
     static const uint16_t bits16[2][6] = {{0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500},
                                           {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}}; /* 0 .. 5 */
-    const uint32_t shape[] = {1, 2, ROWS, PARTS * WIDTH};
+    const uint32_t shape[] = {1, 2, ROWS, OPERANDS * WIDTH};
     const size_t size = vka_dtype_size(dtype);
-    uint8_t data[2 * ROWS * PARTS * WIDTH * 4], want[sizeof data], got[sizeof data];
-    struct vka_tensor *base = NULL, *part[PARTS];
+    uint8_t data[2 * ROWS * OPERANDS * WIDTH * 4], want[sizeof data], got[sizeof data];
+    struct vka_tensor *base = NULL, *operand[OPERANDS];
     struct vka_plan *plan = NULL;
-    for (uint32_t e = 0; e < 2 * ROWS * PARTS * WIDTH; e++) {
-        const uint32_t column = e % (PARTS * WIDTH), row = e / (PARTS * WIDTH) % ROWS;
-        const uint32_t p = side_by_side ? column / WIDTH : column % PARTS;
+    for (uint32_t e = 0; e < 2 * ROWS * OPERANDS * WIDTH; e++) {
+        const uint32_t column = e % (OPERANDS * WIDTH), row = e / (OPERANDS * WIDTH) % ROWS;
+        const uint32_t p = side_by_side ? column / WIDTH : column % OPERANDS;
         const unsigned before = p == 1 ? 0 : p == 2 ? row : p == 0 ? 3 : 5; /* k 0, v 0 .. 4 */
         for (int after = 0; after < 2; after++) {
             const unsigned x = after && p == 3 ? 2 : before;
@@ -321,23 +322,23 @@ static void attend_in_place(struct vka_device *device, enum vka_dtype dtype, enu
             memcpy(to, dtype == VKA_F32 ? (const void *)&x32 : &bits16[dtype == VKA_BF16][x], size);
         }
     }
-    const size_t bytes = 2 * ROWS * PARTS * WIDTH * size;
+    const size_t bytes = 2 * ROWS * OPERANDS * WIDTH * size;
     assert_int_equal(vka_tensor_create(device, dtype, 4, shape, &base), VKA_OK);
     assert_int_equal(vka_tensor_write(base, data, bytes), VKA_OK);
-    for (uint32_t p = 0; p < PARTS; p++)
-        part[p] = part_of(base, p, side_by_side);
+    for (uint32_t p = 0; p < OPERANDS; p++)
+        operand[p] = operand_of(base, p, side_by_side);
     assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
     assert_int_equal(
-        vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = part[0], .k = part[1],
-                                              .v = part[2], .output = part[3])),
+        vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = operand[0], .k = operand[1],
+                                              .v = operand[2], .output = operand[3])),
         VKA_OK);
     assert_int_equal(vka_plan_finish(plan), VKA_OK);
     assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
     assert_int_equal(vka_tensor_read(base, got, bytes), VKA_OK);
     assert_memory_equal(got, want, bytes);
     vka_plan_destroy(&plan);
-    for (uint32_t p = 0; p < PARTS; p++)
-        vka_tensor_destroy(&part[p]);
+    for (uint32_t p = 0; p < OPERANDS; p++)
+        vka_tensor_destroy(&operand[p]);
     vka_tensor_destroy(&base);
 }
 

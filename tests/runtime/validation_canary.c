@@ -150,7 +150,7 @@ static enum vka_status write_past_buffer(struct vka_device *device)
 }
 
 struct mistake {
-    const char *name, *want; /* part of the expected message */
+    const char *name, *want; /* words of the expected message */
     enum vka_status (*make)(struct vka_device *device);
 };
 

@@ -256,7 +256,7 @@ bool judge_input(const struct vka_plan *plan, const struct vka_tensor *input, ch
     return judge_reach(plan, input, false, why, size);
 }
 
-/* Without moves: parts may be packed where the whole is not, and the other way round. */
+/* Without moves: slices may be packed where the whole is not, and the other way round. */
 static double operations(const struct vka_plan *plan)
 {
     double ops = 0;

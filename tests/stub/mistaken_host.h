@@ -12,7 +12,7 @@
 
 /* What the host does; 0: what is right. */
 struct host {
-    const char *name, *message; /* part of the sentence; NULL: there is none */
+    const char *name, *message; /* words of the sentence; NULL: there is none */
     const char *device;         /* VKATTN_STUB */
     uint64_t buffer, offset, range, memory;
     uint32_t bindings; /* that are set, less than all */

@@ -1,5 +1,5 @@
 /* Random problems on the stub: no compiler, no numbers, sizes beyond this machine. Plans are made
- * whole and in parts, judged and run; the stub ends the process where the host asks for what no
+ * whole and in slices, judged and run; the stub ends the process where the host asks for what no
  * driver has to bear.
  *
  *     test_stub_problems [--seed S] [--count N] [--kind NAME] [--most-refused N] [--verbose]

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_PARTS 200
+#define MOST_SLICES 200
 #define TIMEOUT 1000000000u /* nanoseconds; the stub needs none */
 
 bool trial_passed(struct trial *t, enum vka_status status)
@@ -55,10 +55,10 @@ static enum vka_status run(struct trial *t, struct vka_plan *plan)
     return status;
 }
 
-/* A budget that cuts the plan into some parts, by what the device is said to do. */
+/* A budget that cuts the plan into some slices, by what the device is said to do. */
 static uint64_t draw_budget(struct trial *t, const struct vka_plan *whole)
 {
-    const double budget = whole->predicted / trial_size(t, 1, MOST_PARTS);
+    const double budget = whole->predicted / trial_size(t, 1, MOST_SLICES);
     return budget < 1 ? 1 : budget < 1e15 ? (uint64_t)budget : (uint64_t)1e15;
 }
 
@@ -71,7 +71,7 @@ static bool judge(struct trial *t, struct vka_plan *plan, const struct trial_ten
     return ok;
 }
 
-/* The plan in parts, which is destroyed at once, at work or not. */
+/* The plan in slices, which is destroyed at once, at work or not. */
 static bool run_cut(struct trial *t, trial_plan *make, const void *job, struct vka_plan *whole,
                     const struct trial_tensors *tensors)
 {

@@ -1,4 +1,4 @@
-/* A problem on the stub: planned whole, planned in parts, both judged, and run. Numbers are not
+/* A problem on the stub: planned whole, planned in slices, both judged, and run. Numbers are not
  * judged, so tensors hold nothing and may be larger than the machine. */
 #ifndef TESTS_STUB_TRIAL_H
 #define TESTS_STUB_TRIAL_H

@@ -140,10 +140,10 @@ static void make_problem(struct vka_device *device, struct rng *rng, const struc
     fill(&p->w, rng, -1, 1.5);
     fill(&p->dy, rng, 0.1, 2);
     p->relu = rng_chance(rng, 40);
-    unsigned parts = rng_range(rng, 1, 7);
+    unsigned options = rng_range(rng, 1, 7);
     for (int i = 0; i < 3; i++) {
         p->accumulate[i] = rng_chance(rng, 40);
-        if (parts >> i & 1)
+        if (options >> i & 1)
             make(device, rng, rng_chance(rng, 50) ? VKA_F32 : dtype, i ? 3 - (uint32_t)i : s->rank,
                  i ? w_size : s->size, &p->gradients[i]);
         p->want[i] = calloc(p->x.count + p->w.count, sizeof(double));

@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PARTS 4096
+#define MOST_SLICES 4096
 
-/* A problem whose parts fit where they have `room` elements at most; `shuffled`: the axis to halve
+/* A problem whose slices fit where they have `room` elements at most; `shuffled`: the axis to halve
  * is drawn. */
 struct problem {
     struct cut cut;
     uint32_t size[CUT_AXES];
     uint64_t room;
     bool shuffled, fails, failed;
-    struct slice parts[MOST_PARTS];
-    uint32_t n_part, fails_at;
+    struct slice slices[MOST_SLICES];
+    uint32_t n_slice, fails_at;
 };
 
 static uint64_t count(const uint32_t size[CUT_AXES])
@@ -50,11 +50,11 @@ static enum vka_status add(struct vka_plan *plan, const void *job, const struct 
     struct problem *p = (struct problem *)job;
     (void)plan;
     assert_false(p->failed); /* nothing is added after it */
-    p->failed = p->fails && p->n_part == p->fails_at;
+    p->failed = p->fails && p->n_slice == p->fails_at;
     if (p->failed)
         return VKA_UNSUPPORTED;
-    assert_true(p->n_part < MOST_PARTS);
-    p->parts[p->n_part++] = *slice;
+    assert_true(p->n_slice < MOST_SLICES);
+    p->slices[p->n_slice++] = *slice;
     return VKA_OK;
 }
 
@@ -77,7 +77,7 @@ static void draw_problem(struct problem *p)
             p->cut.multiple[i] = p->cut.least[i] = CUT_NEVER;
     }
     p->room = draw(rand() % 2 ? 64 : 4096);
-    while (count(p->size) / p->room > MOST_PARTS / 32)
+    while (count(p->size) / p->room > MOST_SLICES / 32)
         p->room *= 2;
     p->shuffled = rand() % 2;
 }
@@ -88,21 +88,21 @@ static bool covers(const struct slice *slice, int axis, uint32_t e)
     return e >= slice->first[axis] && e - slice->first[axis] < slice->size[axis];
 }
 
-/* Each element once: the counts add up, and drawn elements are in one part. */
+/* Each element once: the counts add up, and drawn elements are in one slice. */
 static void check_cover(const struct problem *p)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < p->n_part; i++)
-        sum += count(p->parts[i].size);
+    for (uint32_t i = 0; i < p->n_slice; i++)
+        sum += count(p->slices[i].size);
     assert_int_equal(sum, count(p->size));
     for (int probe = 0; probe < 64; probe++) {
         uint32_t at[CUT_AXES], n = 0;
         for (int axis = 0; axis < CUT_AXES; axis++)
             at[axis] = (uint32_t)rand() % p->size[axis];
-        for (uint32_t i = 0; i < p->n_part; i++) {
+        for (uint32_t i = 0; i < p->n_slice; i++) {
             bool all = true;
             for (int axis = 0; axis < CUT_AXES; axis++)
-                all = all && covers(&p->parts[i], axis, at[axis]);
+                all = all && covers(&p->slices[i], axis, at[axis]);
             n += all;
         }
         assert_int_equal(n, 1);
@@ -110,7 +110,7 @@ static void check_cover(const struct problem *p)
 }
 
 /* A slice fits or cannot be cut, and begins at a multiple: at a whole one where it is longer. */
-static void check_part(const struct problem *p, const struct slice *slice)
+static void check_slice(const struct problem *p, const struct slice *slice)
 {
     assert_true(count(slice->size) <= p->room || cut_first_axis(slice, p->cut.least) == CUT_FITS);
     for (int axis = 0; axis < CUT_AXES; axis++) {
@@ -133,9 +133,9 @@ static void test_covers(void **unused)
         draw_problem(&p);
         assert_int_equal(plan_cut(NULL, &p.cut, p.size), VKA_OK);
         check_cover(&p);
-        for (uint32_t i = 0; i < p.n_part; i++)
-            check_part(&p, &p.parts[i]);
-        cut += p.n_part > 1;
+        for (uint32_t i = 0; i < p.n_slice; i++)
+            check_slice(&p, &p.slices[i]);
+        cut += p.n_slice > 1;
     }
     assert_true(cut > 1000);
 }
@@ -157,8 +157,8 @@ static void test_longest(void **unused)
         p.room = 1u << 26 << rand() % 6;
         assert_int_equal(plan_cut(NULL, &p.cut, p.size), VKA_OK);
         check_cover(&p);
-        for (uint32_t i = 0; i < p.n_part; i++)
-            check_part(&p, &p.parts[i]);
+        for (uint32_t i = 0; i < p.n_slice; i++)
+            check_slice(&p, &p.slices[i]);
     }
 }
 
@@ -173,11 +173,11 @@ static void test_failure(void **unused)
         p.fails_at = (uint32_t)rand() % 8;
         enum vka_status status = plan_cut(NULL, &p.cut, p.size);
         if (status == VKA_OK) {
-            assert_true(p.n_part <= p.fails_at);
+            assert_true(p.n_slice <= p.fails_at);
             continue;
         }
         assert_int_equal(status, VKA_UNSUPPORTED);
-        assert_int_equal(p.n_part, p.fails_at);
+        assert_int_equal(p.n_slice, p.fails_at);
         failed++;
     }
     assert_true(failed > 100);

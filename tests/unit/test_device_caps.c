@@ -293,7 +293,7 @@ static void matrices_of_no_use(void **state)
     assert_int_equal(caps.properties.cooperative_matrix_count, 0);
 }
 
-/* VK_NV_cooperative_matrix2: the smallest size of a subgroup with float32 sums; all its parts, and
+/* VK_NV_cooperative_matrix2: the smallest size of a subgroup with float32 sums; all its features, and
  * those of Vulkan 1.3 that its modules need. */
 static void flexible_matrices(void **state)
 {
@@ -306,11 +306,11 @@ static void flexible_matrices(void **state)
     assert_int_equal(read_caps().flexible_f16.n, 16);
     fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
     assert_int_equal(read_caps().flexible_f16.m, 0);
-    VkBool32 *const parts[] = {&fake.maintenance4, &fake.reductions, &fake.conversions,
-                               &fake.elements, &fake.memory_model};
-    for (size_t i = 0; i < COUNTOF(parts); i++) {
+    VkBool32 *const features[] = {&fake.maintenance4, &fake.reductions, &fake.conversions,
+                                  &fake.elements, &fake.memory_model};
+    for (size_t i = 0; i < COUNTOF(features); i++) {
         fake = fake_modern;
-        *parts[i] = 0;
+        *features[i] = 0;
         assert_false(read_caps().matrix_reductions || read_caps().flexible_matrices);
     }
     fake = fake_modern;

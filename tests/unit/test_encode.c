@@ -176,7 +176,7 @@ static void alone(void **state)
         }
 }
 
-/* The squared error as a share of the squares: no more than that of ggml's reference, which these
+/* The squared error as a fraction of the squares: no more than that of ggml's reference, which these
  * numbers are, as measured on 2^20 values of the distribution. */
 static void errors(void **state)
 {

@@ -193,7 +193,7 @@ static void nested(void **state)
     free(f.words);
 }
 
-static void check_parts(const struct folded *f, uint32_t id, uint32_t n, const uint32_t *expected)
+static void check_words(const struct folded *f, uint32_t id, uint32_t n, const uint32_t *expected)
 {
     const uint32_t *w = defined(f, id);
     assert_non_null(w);
@@ -223,13 +223,13 @@ static void composites(void **state)
     ADD(&m, I(52, 6), BOOLS, 26, 172, 20, 23);
     ADD(&m, I(52, 7), PAIR, 27, 169, 26, 20, 23); /* Select by components */
     assert_int_equal(value(result_of(&m, (const uint32_t[]){2, 0xfffffffe, 4}, R, &f)), 4);
-    check_parts(&f, N, 3, (const uint32_t[]){2, 0xfffffffe, 4});
-    check_parts(&f, 21, 3, (const uint32_t[]){2, 2, 4});
-    check_parts(&f, 22, 3, (const uint32_t[]){4, 0xfffffffe, 2});
-    check_parts(&f, 23, 2, (const uint32_t[]){4, 0xfffffffc});
-    check_parts(&f, 25, 2, (const uint32_t[]){0xfffffffe, 2});
-    check_parts(&f, 26, 2, (const uint32_t[]){0, 1});
-    check_parts(&f, 27, 2, (const uint32_t[]){4, 0xfffffffe});
+    check_words(&f, N, 3, (const uint32_t[]){2, 0xfffffffe, 4});
+    check_words(&f, 21, 3, (const uint32_t[]){2, 2, 4});
+    check_words(&f, 22, 3, (const uint32_t[]){4, 0xfffffffe, 2});
+    check_words(&f, 23, 2, (const uint32_t[]){4, 0xfffffffc});
+    check_words(&f, 25, 2, (const uint32_t[]){0xfffffffe, 2});
+    check_words(&f, 26, 2, (const uint32_t[]){0, 1});
+    check_words(&f, 27, 2, (const uint32_t[]){4, 0xfffffffe});
     const uint32_t mode[] = {I(16, 6), 60, 17, 2, 0xfffffffe, 4}; /* LocalSize follows */
     assert_memory_equal(f.words + 5, mode, sizeof mode);
     free(f.words);
@@ -288,14 +288,14 @@ static void widths(void **state)
     free(f.words);
 }
 
-static void check_refused(const struct module *m, const char *part)
+static void check_refused(const struct module *m, const char *said)
 {
     struct folded f;
     assert_int_equal(fold_module(m->words, m->n, (const uint32_t[]){1, 2, 3}, 3, &f),
                      VKA_UNSUPPORTED);
     assert_null(f.words);
-    if (!strstr(f.why, part))
-        fail_msg("it %s; expected: %s", f.why, part);
+    if (!strstr(f.why, said))
+        fail_msg("it %s; expected: %s", f.why, said);
 }
 
 static void refusals(void **state)

@@ -40,15 +40,15 @@ static void rotation(void **state)
 {
     (void)state;
     const double c = cos(2), s = sin(2), c1 = cos(0.02), s1 = sin(0.02);
-    double half[] = {1, 2, 3, 4, 9}, paired[] = {1, 2, 3, 4, 9}, part[] = {1, 2, 3, 4, 9};
+    double half[] = {1, 2, 3, 4, 9}, paired[] = {1, 2, 3, 4, 9}, first[] = {1, 2, 3, 4, 9};
     ref_rope(half, 1, 5, &(struct vka_rope){.dim = 4}, 2);
     const double want_half[] = {c - 3 * s, 2 * c1 - 4 * s1, s + 3 * c, 2 * s1 + 4 * c1, 9};
     assert_all_near(half, want_half, 5);
     ref_rope(paired, 1, 5, &(struct vka_rope){.dim = 4, .interleaved = true}, 2);
     const double want_paired[] = {c - 2 * s, s + 2 * c, 3 * c1 - 4 * s1, 3 * s1 + 4 * c1, 9};
     assert_all_near(paired, want_paired, 5);
-    ref_rope(part, 1, 5, &(struct vka_rope){.dim = 2, .base = 7}, 2);
-    assert_all_near(part, (const double[]){c - 2 * s, s + 2 * c, 3, 4, 9}, 5);
+    ref_rope(first, 1, 5, &(struct vka_rope){.dim = 2, .base = 7}, 2);
+    assert_all_near(first, (const double[]){c - 2 * s, s + 2 * c, 3, 4, 9}, 5);
     double rows[] = {1, 2, 1, 2};
     ref_rope(rows, 2, 2, &(struct vka_rope){.dim = 2, .base = 100}, -1);
     assert_all_near(rows, (const double[]){cos(1) + 2 * sin(1), 2 * cos(1) - sin(1), 1, 2}, 4);

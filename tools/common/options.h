@@ -48,7 +48,7 @@ struct option_spec {
 
 /* The options of every subcommand that uses a device. */
 struct device_options {
-    const char *device; /* index or part of a name; NULL: the most capable */
+    const char *device; /* index or some of a name; NULL: the most capable */
     bool validate;      /* enable the validation layer; a message of it is a failure */
     bool no_cache;      /* neither read nor write the pipeline cache file */
     bool no_self_test;  /* use kernels without testing them */
@@ -106,7 +106,7 @@ extern const char *const option_weights[];
 extern const enum vka_dtype option_weight_dtypes[];
 extern const char *const option_paths[];
 
-/* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL
+/* Whether --device TEXT matches this device: its index, or some of its name in any case. NULL
  * matches all. */
 bool tool_device_matches(const struct vka_device_properties *device, const char *text);
 

@@ -108,7 +108,7 @@ kernels() {
         done
     } | several 60 2_kernels.txt
     for part in $(seq "$jobs"); do
-        echo "kernels_$part $tests/check_kernels --seed 1 --few --part $part/$jobs"
+        echo "kernels_$part $tests/check_kernels --seed 1 --few --slice $part/$jobs"
     done | several 110 2_kernels.txt
 }
 

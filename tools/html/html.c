@@ -67,7 +67,7 @@ bool html_put_json(FILE *out, const json_t *json)
     if (!text)
         return false;
     for (const char *c = text; *c; c++) {
-        if (*c == '<') /* inside a string: it occurs in no other part of JSON */
+        if (*c == '<') /* inside a string: it occurs nowhere else in JSON */
             fputs("\\u003c", out);
         else
             putc(*c, out);

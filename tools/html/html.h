@@ -27,7 +27,7 @@ void html_put_share(FILE *out, double share);
 /* Writes JSON so that nothing in it can end the <script> around it. False if memory ran out. */
 bool html_put_json(FILE *out, const json_t *json);
 
-/* The last part of a path. */
+/* The last name of a path. */
 const char *html_file_name(const char *path);
 
 /* Writes the output of put(out, data) to a new file beside path, which is then renamed. put returns

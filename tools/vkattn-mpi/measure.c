@@ -303,9 +303,9 @@ enum vka_status bench_measure(const struct bench_options *o, struct bench_point 
     int rank;
     enum vka_status status = VKA_OK;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    bool takes_part = rank < (int)point->model.ranks;
-    MPI_Comm_split(MPI_COMM_WORLD, takes_part ? 0 : MPI_UNDEFINED, rank, &comm);
-    if (takes_part) {
+    bool is_in = rank < (int)point->model.ranks;
+    MPI_Comm_split(MPI_COMM_WORLD, is_in ? 0 : MPI_UNDEFINED, rank, &comm);
+    if (is_in) {
         status = measure(o, comm, point);
         if (status != VKA_OK) /* the ranks may be out of step */
             MPI_Abort(MPI_COMM_WORLD, (int)tool_exit_of(status));

@@ -1,5 +1,5 @@
 /* A cost model of runs over ranks: two straight lines, fitted to measured runs. The time of the
- * device depends on its part of the work; the rest depends on the bytes received and on the
+ * device depends on its slice of the work; the rest depends on the bytes received and on the
  * doublings of the ranks. SPDX-License-Identifier: MIT */
 #ifndef TOOLS_MPI_MODEL_H
 #define TOOLS_MPI_MODEL_H
@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A rank's part of a run, and its time. */
+/* A rank's slice of a run, and its time. */
 struct model_point {
     unsigned ranks;
-    double gflop;      /* of the slowest rank's part */
+    double gflop;      /* of the slowest rank's slice */
     double mib;        /* received from other ranks */
     double contention; /* ranks that share a device or a core; at least 1 */
     double compute_ms, total_ms;

@@ -75,8 +75,8 @@ static void print_row(const struct bench_point *p, const struct bench_point *one
     printf("\n");
 }
 
-/* The bytes that a rank receives: everything that is gathered except its own part; split by
- * positions, its part of all heads, or, with more ranks than heads, all keys and values. */
+/* The bytes that a rank receives: everything that is gathered except its own slice; split by
+ * positions, its slice of all heads, or, with more ranks than heads, all keys and values. */
 static double received_of(const struct bench_options *o, const struct bench_point *p, double ranks)
 {
     double others = (ranks - 1) / ranks;

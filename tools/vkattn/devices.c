@@ -71,14 +71,14 @@ static void print_features(const struct vka_device_properties *p, bool present)
 /* 1536 -> "1.5 KiB" */
 static void print_bytes(uint64_t bytes, const char *after)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    static const char *const suffixes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double x = (double)bytes;
-    size_t unit = 0;
-    while (x >= 1024 && unit + 1 < COUNTOF(units)) {
+    size_t suffix = 0;
+    while (x >= 1024 && suffix + 1 < COUNTOF(suffixes)) {
         x /= 1024;
-        unit++;
+        suffix++;
     }
-    printf("%.*f %s%s", x < 10 && unit ? 1 : 0, x, units[unit], after);
+    printf("%.*f %s%s", x < 10 && suffix ? 1 : 0, x, suffixes[suffix], after);
 }
 
 static size_t matrices_listed(const struct vka_device_properties *p)

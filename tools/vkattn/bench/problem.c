@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* Elements that are made on the host at a time: 0.5 MiB of doubles, whatever the tensor's size. */
-#define CHUNK 65536
+#define SCRATCH 65536
 
 /* xorshift64*, the same numbers on every run and machine. */
 static double random_normal(uint64_t *state)
@@ -25,12 +25,12 @@ static double random_normal(uint64_t *state)
     return sum * sqrt(0.75);
 }
 
-/* Makes count elements of dtype with the given standard deviation; scratch holds CHUNK doubles. */
+/* Makes count elements of dtype with the given standard deviation; scratch holds SCRATCH doubles. */
 static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t *state,
                  double *scratch, void *out)
 {
     for (size_t done = 0; done < count;) {
-        size_t n = count - done < CHUNK ? count - done : CHUNK;
+        size_t n = count - done < SCRATCH ? count - done : SCRATCH;
         for (size_t i = 0; i < n; i++)
             scratch[i] = deviation * random_normal(state);
         case_narrow(scratch, n, dtype, (char *)out + done * vka_dtype_size(dtype));
@@ -38,11 +38,11 @@ static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t 
     }
 }
 
-/* Makes a filled tensor, written in parts so that the host never holds all of it. */
+/* Makes a filled tensor, written in slices so that the host never holds all of it. */
 static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, uint32_t rank,
                                   const uint32_t *shape, uint64_t seed, struct vka_tensor **tensor)
 {
-    const uint32_t slice_max = 64 * CHUNK;
+    const uint32_t slice_max = 64 * SCRATCH;
     const uint64_t stride = 1;
     double *scratch = NULL;
     void *slice = NULL;
@@ -51,7 +51,7 @@ static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, u
         return status;
     uint64_t count = vka_tensor_count(*tensor);
     uint32_t room = count < slice_max ? (uint32_t)count : slice_max;
-    scratch = malloc(CHUNK * sizeof *scratch);
+    scratch = malloc(SCRATCH * sizeof *scratch);
     slice = malloc(room * vka_dtype_size(dtype));
     if (!scratch || !slice)
         status = VKA_OUT_OF_HOST_MEMORY;
@@ -148,7 +148,7 @@ static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p
     const struct bench_options *o = p->options;
     enum vka_dtype dtype = (enum vka_dtype)o->dtype;
     size_t width = o->model_dim, count = width * width;
-    double *scratch = malloc(CHUNK * sizeof *scratch);
+    double *scratch = malloc(SCRATCH * sizeof *scratch);
     void *numbers = malloc(count * vka_dtype_size(dtype));
     uint64_t seed = 44;
     enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
@@ -248,7 +248,7 @@ enum vka_status bench_problem_rewind(const struct bench_problem *p)
     return status;
 }
 
-/* Bytes of a cached value, its share of the scales included. */
+/* Bytes of a cached value, what it takes of the scales included. */
 static double bytes_of(enum vka_dtype dtype)
 {
     uint32_t values, bytes;

@@ -49,7 +49,7 @@ char *sweep_csv(const struct sweep *sweep)
 #define LABEL_GAP 17 /* the least pixels between the names at the ends of the lines */
 
 struct plot {
-    const char *title, *unit;
+    const char *title, *measure;
     double (*value)(const struct sweep_point *point);
     double left;       /* of the frame, pixels */
     double x[2], y[2]; /* log10 of the values at the left and right, the bottom and top */
@@ -117,9 +117,9 @@ static void put_length(FILE *out, uint32_t length)
         fprintf(out, "%" PRIu32, length);
 }
 
-static void put_value(FILE *out, double value, const char *unit)
+static void put_value(FILE *out, double value, const char *measure)
 {
-    bool time = !strcmp(unit, "ms");
+    bool time = !strcmp(measure, "ms");
     if (time && value >= 1000)
         fprintf(out, "%g s", value / 1000);
     else if (time && value < 1)
@@ -144,7 +144,7 @@ static void put_axes(FILE *out, const struct sweep *sweep, const struct plot *pl
                     "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/><text class=\"tick\" x=\"%.1f\" "
                     "y=\"%.1f\" text-anchor=\"end\">",
                     digit == 1 ? "grid" : "grid fine", plot->left, y, right, plot->left - 8, y + 4);
-            put_value(out, value, plot->unit);
+            put_value(out, value, plot->measure);
             fputs("</text>\n", out);
         }
     }

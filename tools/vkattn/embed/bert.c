@@ -81,7 +81,7 @@ static enum vka_status load_block(struct source *s, const struct bert *m, uint32
         const char *json, *gguf;
         uint32_t rows, width;
         struct bert_linear *pair;
-    } parts[] = {
+    } pairs[] = {
         {nomic, "", "attn_qkv", 3 * m->width, m->width, &b->q},
         {!nomic, "attention.self.query", "attn_q", m->width, m->width, &b->q},
         {!nomic, "attention.self.key", "attn_k", m->width, m->width, &b->k},
@@ -94,13 +94,13 @@ static enum vka_status load_block(struct source *s, const struct bert *m, uint32
         {true, "output.LayerNorm", "layer_output_norm", 0, m->width, &b->norm},
     };
     char json[64], gguf[64];
-    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
-        if (!parts[p].has)
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+        if (!pairs[p].has)
             continue;
-        snprintf(json, sizeof json, "encoder.layer.%u.%s", i, parts[p].json);
-        snprintf(gguf, sizeof gguf, "blk.%u.%s", i, parts[p].gguf);
-        TRY(load_pair(s, json, gguf, parts[p].rows, parts[p].width, !nomic || !parts[p].rows,
-                      parts[p].pair));
+        snprintf(json, sizeof json, "encoder.layer.%u.%s", i, pairs[p].json);
+        snprintf(gguf, sizeof gguf, "blk.%u.%s", i, pairs[p].gguf);
+        TRY(load_pair(s, json, gguf, pairs[p].rows, pairs[p].width, !nomic || !pairs[p].rows,
+                      pairs[p].pair));
     }
     return VKA_OK;
 }

@@ -51,7 +51,7 @@ static const char *name_of(const json_t *module)
 
 static enum vka_status read_modules(struct source *s, const char *folder, const json_t *modules)
 {
-    static const char *const parts[] = {"Transformer", "Pooling", "Normalize"};
+    static const char *const kinds[] = {"Transformer", "Pooling", "Normalize"};
     size_t i, next = 0;
     bool pools = false;
     json_t *module;
@@ -59,10 +59,10 @@ static enum vka_status read_modules(struct source *s, const char *folder, const 
     {
         const char *name = name_of(module);
         const char *path = json_string_value(json_object_get(module, "path"));
-        while (next < 3 && strcmp(parts[next], name) != 0)
+        while (next < 3 && strcmp(kinds[next], name) != 0)
             next++;
         if (next++ == 3 || !path || strchr(path, '/') || strcmp(path, "..") == 0 ||
-            (i == 0 && (*path || strcmp(name, parts[0]) != 0)))
+            (i == 0 && (*path || strcmp(name, kinds[0]) != 0)))
             return source_refuse(s, "modules.json", "a module that is not supported here");
         if (strcmp(name, "Pooling") == 0) {
             char file[4096];

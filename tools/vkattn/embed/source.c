@@ -76,11 +76,12 @@ static bool find(const struct source *s, const char *name, struct found *f)
         return t;
     }
     const struct vka_io_array *a = vka_safetensors_find(s->safetensors, name);
-    static const enum vka_dtype types[] = {
-        [VKA_IO_F32] = VKA_F32, [VKA_IO_F16] = VKA_F16, [VKA_IO_BF16] = VKA_BF16};
     if (a)
-        *f = (struct found){a->dtype <= VKA_IO_BF16 ? types[a->dtype] : VKA_DTYPE_COUNT, a->rank,
-                            a->shape, a->data, a->size};
+        *f = (struct found){a->dtype == VKA_IO_F32    ? VKA_F32
+                            : a->dtype == VKA_IO_F16  ? VKA_F16
+                            : a->dtype == VKA_IO_BF16 ? VKA_BF16
+                                                      : VKA_DTYPE_COUNT,
+                            a->rank, a->shape, a->data, a->size};
     return a;
 }
 

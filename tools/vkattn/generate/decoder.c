@@ -7,19 +7,19 @@
 #include <string.h>
 
 /* Uploads tensors of one type as they are, along axis 0 one after the other. */
-static enum vka_status upload(const struct loader *l, const struct vka_gguf_tensor *const *parts,
-                              size_t n_part, struct vka_tensor **tensor)
+static enum vka_status upload(const struct loader *l, const struct vka_gguf_tensor *const *stacked,
+                              size_t n_stacked, struct vka_tensor **tensor)
 {
-    uint32_t shape[] = {0, (uint32_t)parts[0]->shape[1]}, first = 0;
-    for (size_t p = 0; p < n_part; p++)
-        shape[0] += (uint32_t)parts[p]->shape[0];
-    TRY(vka_tensor_create(l->device, parts[0]->dtype, parts[0]->rank, shape, tensor));
-    for (size_t p = 0; p < n_part; p++) {
-        uint32_t rows = (uint32_t)parts[p]->shape[0];
-        struct vka_tensor *part;
-        TRY(vka_tensor_slice(*tensor, 0, first, rows, &part));
-        enum vka_status status = vka_tensor_write(part, parts[p]->data, parts[p]->size);
-        vka_tensor_destroy(&part);
+    uint32_t shape[] = {0, (uint32_t)stacked[0]->shape[1]}, first = 0;
+    for (size_t p = 0; p < n_stacked; p++)
+        shape[0] += (uint32_t)stacked[p]->shape[0];
+    TRY(vka_tensor_create(l->device, stacked[0]->dtype, stacked[0]->rank, shape, tensor));
+    for (size_t p = 0; p < n_stacked; p++) {
+        uint32_t rows = (uint32_t)stacked[p]->shape[0];
+        struct vka_tensor *rows_of_one;
+        TRY(vka_tensor_slice(*tensor, 0, first, rows, &rows_of_one));
+        enum vka_status status = vka_tensor_write(rows_of_one, stacked[p]->data, stacked[p]->size);
+        vka_tensor_destroy(&rows_of_one);
         TRY(status);
         first += rows;
     }
@@ -47,9 +47,9 @@ struct group {
     struct {
         const char *name;
         uint32_t rows;
-    } parts[DECODER_MOST_PARTS];
+    } stacked[DECODER_MOST_STACKED];
     uint32_t width;
-    struct affine *affine; /* of each part */
+    struct affine *affine; /* of each rows_of_one */
     bool is_norm;
 };
 
@@ -59,11 +59,11 @@ static enum vka_status find_group(const struct loader *l, uint32_t i, const stru
                                   const struct vka_gguf_tensor **biases, size_t *n, size_t *n_bias)
 {
     char name[64];
-    for (*n = *n_bias = 0; *n < DECODER_MOST_PARTS && group->parts[*n].name; ++*n) {
-        const uint32_t rows = group->parts[*n].rows;
-        snprintf(name, sizeof name, "blk.%u.%s.weight", i, group->parts[*n].name);
+    for (*n = *n_bias = 0; *n < DECODER_MOST_STACKED && group->stacked[*n].name; ++*n) {
+        const uint32_t rows = group->stacked[*n].rows;
+        snprintf(name, sizeof name, "blk.%u.%s.weight", i, group->stacked[*n].name);
         TRY(loader_find(l, name, rows, group->width, &weights[*n]));
-        snprintf(name, sizeof name, "blk.%u.%s.bias", i, group->parts[*n].name);
+        snprintf(name, sizeof name, "blk.%u.%s.bias", i, group->stacked[*n].name);
         if (group->is_norm ? l->family->layer_norm : vka_gguf_find(l->file, name) != NULL)
             TRY(loader_find(l, name, 0, rows ? rows : group->width, &biases[(*n_bias)++]));
         if (*n_bias && *n_bias != *n + 1)
@@ -79,7 +79,7 @@ static enum vka_status find_group(const struct loader *l, uint32_t i, const stru
  * that they take one product. */
 static enum vka_status load_group(const struct loader *l, uint32_t i, const struct group *group)
 {
-    const struct vka_gguf_tensor *weights[DECODER_MOST_PARTS], *biases[DECODER_MOST_PARTS];
+    const struct vka_gguf_tensor *weights[DECODER_MOST_STACKED], *biases[DECODER_MOST_STACKED];
     size_t n, n_bias;
     TRY(find_group(l, i, group, weights, biases, &n, &n_bias));
     for (size_t first = 0, end; first < n; first = end) {
@@ -246,7 +246,7 @@ void decoder_free(struct decoder *m)
                                          &b->o,         &b->down,       &b->q_norm,   &b->k_norm};
         for (size_t t = 0; t < sizeof single / sizeof *single; t++)
             free_affines(single[t], 1);
-        free_affines(b->qkv, DECODER_MOST_PARTS);
+        free_affines(b->qkv, DECODER_MOST_STACKED);
         free_affines(b->gate_up, 2);
     }
     free(m->blocks);

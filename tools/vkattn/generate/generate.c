@@ -1,5 +1,5 @@
 /* vkattn generate: continues a text of token ids by a decoder from a GGUF file. Two recorded plans: one
- * takes the prompt in chunks, the other a token a run and needs nothing from the host.
+ * takes the prompt in slices, the other a token a run and needs nothing from the host.
  * SPDX-License-Identifier: MIT */
 #include "session.h"
 

@@ -126,7 +126,7 @@ static void add_block(struct program *p, const struct decoder *m, uint32_t i, co
     struct graph *g = &p->graph;
     const struct decoder_block *w = &m->blocks[i];
     norm(g, m, r->x, &w->attn_norm, r->normed);
-    linears(g, r->normed, w->qkv, DECODER_MOST_PARTS, r->qkv);
+    linears(g, r->normed, w->qkv, DECODER_MOST_STACKED, r->qkv);
     attend(p, m, i, r, cache);
     join(g, m, r, r->context, &w->o, &w->attn_after);
     norm(g, m, r->x, &w->ffn_norm, r->normed);

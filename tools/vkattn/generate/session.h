@@ -1,11 +1,11 @@
-/* A decoder, its cache and its two recorded plans: one takes the prompt in chunks, the other a token a
+/* A decoder, its cache and its two recorded plans: one takes the prompt in slices, the other a token a
  * run and needs nothing from the host. SPDX-License-Identifier: MIT */
 #ifndef GENERATE_SESSION_H
 #define GENERATE_SESSION_H
 
 #include "program.h"
 
-#define SESSION_CHUNK 32 /* ids of the prompt that a run takes */
+#define SESSION_SLICE 32 /* ids of the prompt that a run takes */
 
 struct session_info {
     uint32_t n_prompt, count; /* ids given and asked for, at least 1 each */

@@ -5,7 +5,7 @@
 
 #include "family.h"
 
-#define DECODER_MOST_PARTS 3
+#define DECODER_MOST_STACKED 3
 
 /* A matrix [out][in] or the weights of a norm, and their bias or NULL. */
 struct affine {
@@ -17,7 +17,7 @@ struct affine {
  * NULL, as is what the family has not. */
 struct decoder_block {
     struct affine attn_norm, attn_after, ffn_norm, ffn_after;
-    struct affine qkv[DECODER_MOST_PARTS], o;
+    struct affine qkv[DECODER_MOST_STACKED], o;
     struct affine gate_up[2], down;
     struct affine q_norm, k_norm; /* [head_dim] */
 };

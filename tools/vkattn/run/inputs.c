@@ -44,7 +44,8 @@ static bool is_float(enum vka_io_dtype dtype)
 
 static bool is_integer(enum vka_io_dtype dtype)
 {
-    return dtype >= VKA_IO_U8 && dtype <= VKA_IO_I64;
+    return dtype == VKA_IO_U8 || dtype == VKA_IO_I8 || dtype == VKA_IO_U16 || dtype == VKA_IO_I16 ||
+           dtype == VKA_IO_U32 || dtype == VKA_IO_I32 || dtype == VKA_IO_U64 || dtype == VKA_IO_I64;
 }
 
 /* Opens the layer file; options override what it says. */

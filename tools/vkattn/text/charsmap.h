@@ -1,4 +1,4 @@
-/* SentencePiece's table of what letters are normalised to: a double array of 32-bit units, whose
+/* SentencePiece's table of what letters are normalised to: a double array of 32-bit cells, whose
  * values are places in the texts behind it. SPDX-License-Identifier: MIT */
 #ifndef TEXT_CHARSMAP_H
 #define TEXT_CHARSMAP_H
@@ -9,8 +9,8 @@
 
 struct charsmap {
     const unsigned char
-        *units; /* [n_unit] of 4 bytes, little-endian, in the file; NULL: no table */
-    uint32_t n_unit;
+        *cells; /* [n_cell] of 4 bytes, little-endian, in the file; NULL: no table */
+    uint32_t n_cell;
     const char *texts; /* [size], each ends with 0 */
     size_t size;
 };

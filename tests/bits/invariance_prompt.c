@@ -16,8 +16,8 @@ struct prompt {
     enum vka_dtype dtype;            /* of the cache */
     struct vka_rope rope;
     enum vka_path path;
-    bool pinned;      /* chunks of few rows take the kernel of the whole, by whole_n_q */
-    uint64_t budget;  /* nanoseconds of a submit of a chunk; 0: the library's */
+    bool pinned;      /* steps of few rows take the kernel of the whole, by whole_n_q */
+    uint64_t budget;  /* nanoseconds of a submit of a step; 0: the library's */
     float *q, *k, *v; /* [batch][head][n][dim] */
 };
 
@@ -51,12 +51,12 @@ static float *noise(struct rng *rng, size_t n)
 }
 
 /* One run of `step` tokens: its tensors and plan. */
-struct chunk {
+struct step {
     struct vka_tensor *q, *k, *v, *o;
     struct vka_plan *plan;
 };
 
-static void close_chunk(struct chunk *c)
+static void close_step(struct step *c)
 {
     vka_plan_destroy(&c->plan);
     vka_tensor_destroy(&c->q);
@@ -65,10 +65,10 @@ static void close_chunk(struct chunk *c)
     vka_tensor_destroy(&c->o);
 }
 
-static enum vka_status open_chunk(struct vka_device *device, const struct prompt *p,
-                                  struct vka_cache *cache, uint32_t step, struct chunk *c)
+static enum vka_status open_step(struct vka_device *device, const struct prompt *p,
+                                 struct vka_cache *cache, uint32_t step, struct step *c)
 {
-    *c = (struct chunk){0};
+    *c = (struct step){0};
     const struct {
         struct vka_tensor **tensor;
         uint32_t shape[4];
@@ -96,18 +96,18 @@ static enum vka_status open_chunk(struct vka_device *device, const struct prompt
     return status == VKA_OK ? vka_plan_finish(c->plan) : status;
 }
 
-/* Copies tokens t .. t + step - 1 between all[outer][n][dim] and part[outer][step][dim]. */
-static void cut(float *all, float *part, size_t outer, uint32_t n, uint32_t t, uint32_t step,
-                size_t dim, bool back)
+/* Copies tokens t .. t + step - 1 between all[outer][n][dim] and rows_of_step[outer][step][dim]. */
+static void cut(float *all, float *rows_of_step, size_t outer, uint32_t n, uint32_t t,
+                uint32_t step, size_t dim, bool back)
 {
     for (size_t i = 0; i < outer; i++) {
-        float *a = all + (i * n + t) * dim, *b = part + i * step * dim;
+        float *a = all + (i * n + t) * dim, *b = rows_of_step + i * step * dim;
         memcpy(back ? a : b, back ? b : a, step * dim * sizeof *a);
     }
 }
 
-static enum vka_status run_chunk(const struct prompt *p, struct chunk *c, uint32_t t, uint32_t step,
-                                 float *part, float *context)
+static enum vka_status run_step(const struct prompt *p, struct step *c, uint32_t t, uint32_t step,
+                                float *rows_of_step, float *context)
 {
     const struct {
         struct vka_tensor *tensor;
@@ -120,24 +120,24 @@ static enum vka_status run_chunk(const struct prompt *p, struct chunk *c, uint32
     };
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == VKA_OK; i++) {
-        cut(rows[i].all, part, p->batch * rows[i].heads, p->n, t, step, rows[i].dim, false);
-        status = vka_tensor_write(rows[i].tensor, part, vka_tensor_size(rows[i].tensor));
+        cut(rows[i].all, rows_of_step, p->batch * rows[i].heads, p->n, t, step, rows[i].dim, false);
+        status = vka_tensor_write(rows[i].tensor, rows_of_step, vka_tensor_size(rows[i].tensor));
     }
     if (status == VKA_OK)
         status = vka_plan_run(c->plan, PATIENCE);
     if (status == VKA_OK)
-        status = vka_tensor_read(c->o, part, vka_tensor_size(c->o));
+        status = vka_tensor_read(c->o, rows_of_step, vka_tensor_size(c->o));
     if (status == VKA_OK)
-        cut(context, part, (size_t)p->batch * p->n_head, p->n, t, step, p->value_dim, true);
+        cut(context, rows_of_step, (size_t)p->batch * p->n_head, p->n, t, step, p->value_dim, true);
     return status;
 }
 
-/* The whole prompt in chunks of `step` tokens, the last what is left. */
+/* The whole prompt in steps of `step` tokens, the last what is left. */
 static enum vka_status run(struct vka_device *device, const struct prompt *p, uint32_t step,
-                           float *part, float *context)
+                           float *rows_of_step, float *context)
 {
     struct vka_cache *cache = NULL;
-    struct chunk c = {0};
+    struct step c = {0};
     enum vka_status status = vka_cache_create(
         device,
         VKA_INFO(vka_cache_info, .batch = p->batch, .n_kv_head = p->n_kv_head,
@@ -150,14 +150,14 @@ static enum vka_status run(struct vka_device *device, const struct prompt *p, ui
     for (uint32_t t = 0; t < p->n && status == VKA_OK; t += open) {
         uint32_t now = p->n - t < step ? p->n - t : step;
         if (now != open) {
-            close_chunk(&c);
-            status = open_chunk(device, p, cache, now, &c);
+            close_step(&c);
+            status = open_step(device, p, cache, now, &c);
         }
         open = now;
         if (status == VKA_OK)
-            status = run_chunk(p, &c, t, now, part, context);
+            status = run_step(p, &c, t, now, rows_of_step, context);
     }
-    close_chunk(&c);
+    close_step(&c);
     vka_cache_destroy(&cache);
     return status;
 }
@@ -167,37 +167,37 @@ static bool check(struct invariance *t, const struct prompt *p, uint32_t step)
     size_t widest = p->head_dim > p->value_dim ? p->head_dim : p->value_dim;
     size_t n = (size_t)p->batch * p->n_head * p->n;
     float *whole = calloc(n * p->value_dim, sizeof *whole),
-          *part = malloc(n * widest * sizeof *part);
-    float *chunks = calloc(n * p->value_dim, sizeof *chunks);
+          *rows_of_step = malloc(n * widest * sizeof *rows_of_step);
+    float *stepped = calloc(n * p->value_dim, sizeof *stepped);
     enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
     t->why[0] = '\0';
-    if (whole && part && chunks && p->q && p->k && p->v)
-        status = run(t->device, p, p->n, part, whole);
+    if (whole && rows_of_step && stepped && p->q && p->k && p->v)
+        status = run(t->device, p, p->n, rows_of_step, whole);
     t->n_run++;
     if (status == VKA_OK)
-        status = run(t->device, p, step, part, chunks);
+        status = run(t->device, p, step, rows_of_step, stepped);
     size_t e = 0;
     while (status == VKA_OK && e < n * p->value_dim &&
-           memcmp(&whole[e], &chunks[e], sizeof *whole) == 0)
+           memcmp(&whole[e], &stepped[e], sizeof *whole) == 0)
         e++;
     bool ok = status == VKA_OK && e == n * p->value_dim;
     if (!ok)
         snprintf(
             t->why, WHY,
-            "chunks of %u of %u tokens, budget %.6g ns, batch %u heads %u/%u dims %u,%u cache %s "
+            "steps of %u of %u tokens, budget %.6g ns, batch %u heads %u/%u dims %u,%u cache %s "
             "of %u in pages of %u: %s, [%zu]: %.9g, not %.9g",
             step, p->n, (double)p->budget, p->batch, p->n_head, p->n_kv_head, p->head_dim,
             p->value_dim, vka_dtype_name(p->dtype), p->capacity, p->page_size,
             status == VKA_OK ? "other bits" : vka_device_error(t->device), e,
-            ok || status != VKA_OK ? 0.0 : (double)chunks[e],
+            ok || status != VKA_OK ? 0.0 : (double)stepped[e],
             ok || status != VKA_OK ? 0.0 : (double)whole[e]);
     free(whole);
-    free(part);
-    free(chunks);
+    free(rows_of_step);
+    free(stepped);
     return ok;
 }
 
-bool invariant_chunks(struct invariance *t, uint64_t seed, enum vka_path path)
+bool invariant_prompt(struct invariance *t, uint64_t seed, enum vka_path path)
 {
     struct rng rng = {seed};
     struct prompt p;
