@@ -24,11 +24,39 @@ uint raw_words_left(uint k0)
            k0 / 128 * BUNDLE_PAIR_WORDS(BUNDLE_TYPE);
 }
 
+// Blocks of q6_K are half words, an odd number of them: a row's words begin at any half word, and a bundle
+// is not 64 neighbours but sixteen of each 32 in half a block, of which all bits lie together.
+const bool RAW_HALVES = BUNDLE_TYPE == TYPE_Q6_K;
+const uint BLOCK_HALVES = BLOCK_BYTES(TYPE_Q6_K) / 2;
+// Vectors that hold a tile's half words, whose first vector begins at most 7 before them.
+#define RAW_HALF_VECTORS(depth) ((depth) / 256 * BLOCK_HALVES + 14) / 8
+
+// Half words that are loaded in front of k0 of a row; `first`: where row 0 begins.
+uint half_skew(uint first, uint row, uint k0)
+{
+    uint at = first + k0 / 256 * BLOCK_HALVES;
+    return B_VEC == 2 ? at % 8 : (at + row * (p.b_row / 2)) % 2;
+}
+
+// Vector `vector` from k0 on of a row that begins at half word `line`; 0 beyond its end. `whole`: there
+// are as many.
+uvec4 load_half_vector(uint line, uint k0, uint vector, bool whole)
+{
+    uint at = line + k0 / 256 * BLOCK_HALVES, end = line + p.k / 256 * BLOCK_HALVES;
+    uvec4 x = uvec4(0);
+    if (B_VEC == 2 && (whole || (at / 8 + vector) * 8 < end))
+        x = b_vectors[at / 8 + vector];
+    [[unroll]] for (uint e = 0; e < 4; e++)
+        if (B_VEC != 2 && (at / 2 + vector * 4 + e) * 2 < end)
+            x[e] = b_words[at / 2 + vector * 4 + e];
+    return x;
+}
+
 struct bundle {
     // The words of its blocks; for HAS_SIXES, iq4_xs and i4_g128 integers, then what load_bundle() says.
     uint words[17];
     float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset; of
-                               // nvfp4 the scales of each 16
+                               // nvfp4 and q6_K the scales of each 16
     uint zero;                 // the bias of i4_g128
 };
 
@@ -50,6 +78,47 @@ void read_sixes(inout bundle r, uvec4 x, uint c)
         r.scale[sub] = d.x * float(six >> 8 * sub & 0xffu);
         r.offset[sub] = -(d.y * float(min6 >> 8 * sub & 0xffu));
     }
+}
+
+// `count` words from half word `at` on, to r.words[to ..].
+void read_halves(inout bundle r, uint to, uint at, uint count)
+{
+    bool odd = at % 2 != 0;
+    uint low = raw_word(at / 2);
+    [[unroll]] for (uint w = 0; w < count; w++) {
+        uint high = raw_word(at / 2 + w + 1);
+        r.words[to + w] = odd ? low >> 16 | high << 16 : low;
+        low = high;
+    }
+}
+
+// Bundle `i` of q6_K, whose row begins at half word `first`: low bits of 16 values and of those 32 on,
+// high bits, scales.
+bundle load_bundle_q6_k(uint first, uint i)
+{
+    bundle r;
+    uint at = first + i / 4 * BLOCK_HALVES, side = i / 2 % 2, sub = i % 2;
+    read_halves(r, 0, at + 32 * side + 8 * sub, 4);
+    read_halves(r, 4, at + 16 + 32 * side + 8 * sub, 4);
+    read_halves(r, 8, at + 64 + 16 * side + 8 * sub, 4);
+    read_halves(r, 12, at + 96 + 4 * side, 2);
+    uint d_at = at + 104;
+    float d = float_from_f16(raw_word(d_at / 2) >> 16 * (d_at % 2) & 0xffffu);
+    [[unroll]] for (uint n = 0; n < 4; n++) {
+        int scale = bitfieldExtract(int(r.words[12 + n / 2] >> 8 * sub), int(16 * (n % 2)), 8);
+        if (n < 2)
+            r.scale[n] = d * float(scale);
+        else
+            r.offset[n - 2] = d * float(scale);
+    }
+    r.zero = 0;
+    return r;
+}
+
+// The scale of values 4 * i and on of half a bundle of q6_K.
+float bundle_scale_q6_k(bundle r, uint sub, uint i)
+{
+    return sub == 0 ? r.scale[i / 4] : r.offset[i / 4];
 }
 
 // Bundle `i` of those whose words begin at raw_word(first).
@@ -131,6 +200,12 @@ uint bundle_integers(bundle r, uint sub, uint i)
         return r.words[1 + 4 * sub + i / 4 * 2 + i % 2] >> i % 4 / 2 * 4;
     if (BUNDLE_TYPE == TYPE_IQ4_XS)
         return r.words[4 * sub + i % 4] >> shift;
+    if (BUNDLE_TYPE == TYPE_Q6_K) { // of 32 values `n` in half a block
+        uint n = 2 * sub + i / 4, high = r.words[8 + i % 4];
+        uint low = r.words[n % 2 * 4 + i % 4] >> n / 2 * 4;
+        high = n < 2 ? high << 4 - 2 * n : high >> 2 * n - 4;
+        return (low & 0x0f0f0f0fu) | (high & 0x30303030u);
+    }
     if (BUNDLE_TYPE == TYPE_Q4_K)
         return r.words[i] >> 4 * sub;
     if (BUNDLE_TYPE == TYPE_Q5_K)
@@ -140,7 +215,11 @@ uint bundle_integers(bundle r, uint sub, uint i)
 
 #define BUNDLE_HAS_FIFTHS                                                                          \
     (BUNDLE_TYPE == TYPE_Q5_0 || BUNDLE_TYPE == TYPE_Q5_1 || BUNDLE_TYPE == TYPE_Q5_K)
-#define BUNDLE_MASK (BUNDLE_TYPE == TYPE_Q8_0 ? 0xffu : BUNDLE_HAS_FIFTHS ? 0x1fu : 0xfu)
+#define BUNDLE_MASK                                                                                \
+    (BUNDLE_TYPE == TYPE_Q8_0   ? 0xffu                                                            \
+     : BUNDLE_TYPE == TYPE_Q6_K ? 0x3fu                                                            \
+     : BUNDLE_HAS_FIFTHS        ? 0x1fu                                                            \
+                                : 0xfu)
 
 // The integers of a bundle in the halves of words: 0 and 2, 1 and 3.
 uvec2 bundle_bytes(bundle r, uint sub, uint i)
@@ -152,6 +231,7 @@ uvec2 bundle_bytes(bundle r, uint sub, uint i)
 // What is subtracted from the integers; of i4_g128 it is the block's.
 #define BUNDLE_BIAS                                                                                \
     (BUNDLE_TYPE == TYPE_Q8_0   ? 128.0                                                            \
+     : BUNDLE_TYPE == TYPE_Q6_K ? 32.0                                                             \
      : BUNDLE_TYPE == TYPE_Q4_0 ? 8.0                                                              \
      : BUNDLE_TYPE == TYPE_Q5_0 ? 16.0                                                             \
                                 : 0.0)
@@ -167,6 +247,8 @@ vec4 bundle_values(bundle r, uint sub, uint i)
     if (BUNDLE_TYPE == TYPE_NVFP4)
         return (i < 4 ? r.scale[sub] : r.offset[sub]) * four_e2m1(x);
     vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
+    if (BUNDLE_TYPE == TYPE_Q6_K)
+        return bundle_scale_q6_k(r, sub, i) * (q - BUNDLE_BIAS);
     if (BUNDLE_TYPE == TYPE_I4_G128)
         return r.scale[sub] * (q - float(r.zero));
     if (IS_NONLINEAR(BUNDLE_TYPE))

@@ -81,7 +81,7 @@ const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0;
 const uint PITCH = BUNDLES ? DEPTH / 64 * 9 | 1 : ROW_VECTORS + 1;
 const uint ROW_BUNDLES = DEPTH / 64;
 const uint RAW_WORDS = DEPTH / 128 * BUNDLE_PAIR_WORDS(B_TYPE); // of a column
-const uint RAW_VECTORS = (RAW_WORDS + 3) / 4;
+const uint RAW_VECTORS = RAW_HALVES ? RAW_HALF_VECTORS(DEPTH) : (RAW_WORDS + 3) / 4;
 const uint RAW_LOADS = BUNDLES ? (BN * RAW_VECTORS + THREADS - 1) / THREADS : 1; // of an invocation
 const uint A_LOADS = (A_ROWS * ROW_VECTORS + THREADS - 1) / THREADS; // vectors of an invocation
 const uint B_LOADS = (BN * ROW_VECTORS + THREADS - 1) / THREADS;
@@ -100,7 +100,8 @@ const uint UNEVEN = FEW + (EDGE & COOP_EDGE_MN) + THREADS % ROW_VECTORS;
 const bool A_STEPS = A_VEC != 0 && UNEVEN + A_ROWS * ROW_VECTORS % THREADS == 0;
 const bool B_STEPS = B_VEC != 0 && UNEVEN + BN * ROW_VECTORS % THREADS == 0;
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
-uint raw_at[RAW_LOADS]; // of words
+uint raw_at[RAW_LOADS]; // of words; with RAW_HALVES of the row, in half words
+uint raw_first;         // with RAW_HALVES: of the tile's first row, in half words
 uvec4 raw_next[RAW_LOADS];
 
 uint raw_word(uint i) { return floatBitsToUint(results[RESULTS + i]); }
@@ -152,6 +153,15 @@ uvec2 bundle_halves(bundle r, uint sub, uint i)
         return uvec2(packFloat2x16(even * scale), packFloat2x16(odd * scale));
     }
 #endif
+#ifndef BFLOAT16
+    if (B_TYPE == TYPE_Q6_K) {
+        uvec2 x = bundle_bytes(r, sub, i) | 0x64006400u;
+        f16vec2 bias = f16vec2(1024.0 + BUNDLE_BIAS);
+        float scale = bundle_scale_q6_k(r, sub, i);
+        return uvec2(half_pair(scale * vec2(unpackFloat2x16(x.x) - bias)),
+                     half_pair(scale * vec2(unpackFloat2x16(x.y) - bias)));
+    }
+#endif
     vec4 x = bundle_values(r, sub, i);
     return uvec2(half_pair(x.xz), half_pair(x.yw));
 }
@@ -175,11 +185,13 @@ void find_vectors(uint a_base, uint b_base, uvec2 first)
         a_at[i] = a_base + row * p.a_row + place.y * p.a_col;
         a_at[i] = A_VEC != 0 ? a_at[i] / 8 : a_at[i];
     }
+    raw_first = (b_base + first.y * p.b_row) / 2;
     [[unroll]] for (uint i = 0; BUNDLES && i < RAW_LOADS; i++) {
         uint vector = gl_LocalInvocationIndex + i * THREADS;
         uint column = first.y + min(vector / RAW_VECTORS, BN - 1);
         column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
-        raw_at[i] = (b_base + column * p.b_row) / 4 + vector % RAW_VECTORS * 4;
+        uint line = b_base + column * p.b_row;
+        raw_at[i] = RAW_HALVES ? line / 2 : line / 4 + vector % RAW_VECTORS * 4;
     }
     [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
@@ -198,7 +210,12 @@ void load_raw(uint k0)
     [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
         uint vector = gl_LocalInvocationIndex + i * THREADS;
         raw_next[i] = uvec4(0);
-        if (BN * RAW_VECTORS % THREADS == 0 || vector < BN * RAW_VECTORS)
+        if (BN * RAW_VECTORS % THREADS != 0 && vector >= BN * RAW_VECTORS)
+            continue;
+        if (RAW_HALVES)
+            raw_next[i] = load_half_vector(raw_at[i], k0, vector % RAW_VECTORS,
+                                          (EDGE & COOP_EDGE_K) == 0);
+        else
             raw_next[i] = load_raw_vector(raw_at[i] + skip, vector % RAW_VECTORS * 4, count, whole);
     }
 }
@@ -247,27 +264,33 @@ void stage_raw()
     }
 }
 
-// Decodes the bundles.
-void stage_bundles()
+// Decodes the bundles from k0 on.
+void stage_bundles(uint k0)
 {
     [[unroll]] for (uint first = 0; first < BN * ROW_BUNDLES; first += THREADS) {
         uint i = first + gl_LocalInvocationIndex;
         if (BN * ROW_BUNDLES % THREADS != 0 && i >= BN * ROW_BUNDLES)
             continue;
-        uint column = i / ROW_BUNDLES, at = B_FIRST + column * PITCH + i % ROW_BUNDLES * 9;
-        bundle r = load_bundle(column * RAW_VECTORS * 4, i % ROW_BUNDLES);
+        uint column = i / ROW_BUNDLES, at = B_FIRST + column * PITCH;
+        bundle r;
+        if (RAW_HALVES)
+            r = load_bundle_q6_k(column * RAW_VECTORS * 8 + half_skew(raw_first, column, k0),
+                                 i % ROW_BUNDLES);
+        else
+            r = load_bundle(column * RAW_VECTORS * 4, i % ROW_BUNDLES);
+        at += RAW_HALVES ? i % ROW_BUNDLES / 2 * 18 + i % 2 * 2 : i % ROW_BUNDLES * 9;
         [[unroll]] for (uint c = 0; c < 8; c++)
-            tiles[at + c] = uvec4(bundle_halves(r, c / 4, c % 4 * 2),
-                                  bundle_halves(r, c / 4, c % 4 * 2 + 1));
+            tiles[at + (RAW_HALVES ? c / 2 * 4 + c / 4 + c % 2 : c)] =
+                uvec4(bundle_halves(r, c / 4, c % 4 * 2), bundle_halves(r, c / 4, c % 4 * 2 + 1));
     }
 }
 
-void stage_tiles()
+void stage_tiles(uint k0)
 {
     if (BUNDLES) {
         stage_raw();
         barrier(); // also: the tiles before these have been read
-        stage_bundles();
+        stage_bundles(k0);
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
@@ -422,7 +445,7 @@ void main()
     find_vectors(a_base, b_base, first);
     load_tiles(0);
     for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
-        stage_tiles();
+        stage_tiles(k0);
         barrier();
         if (k0 + DEPTH < p.k)
             load_tiles(k0 + DEPTH);

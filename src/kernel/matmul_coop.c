@@ -41,12 +41,20 @@ static uint32_t raw_words(const struct matmul_choice *c, const struct matmul_pro
     return c->depth / 128 * BUNDLE_PAIR_WORDS(p->b_type);
 }
 
+/* Vectors of such a column; blocks of q6_K begin at half words, a tile's first vector before them. */
+static uint32_t raw_vectors(const struct matmul_choice *c, const struct matmul_problem *p)
+{
+    if (p->b_type == VKA_Q6_K)
+        return (c->depth / 256 * (BLOCK_BYTES(VKA_Q6_K) / 2) + 14) / 8;
+    return divide_up(raw_words(c, p), 4);
+}
+
 /* Bytes of shared memory: tiles of both inputs, with rows or bundles padded by 16 bytes, and a matrix
  * per subgroup; words of quantised B, or a grid. */
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint64_t pitch = c->b_vec && p->quantised ? c->depth / 64 * 9 | 1 : c->depth / 8 + 1;
-    uint64_t raw = c->b_vec && p->quantised ? c->columns * divide_up(raw_words(c, p), 4) : 0;
+    uint64_t raw = c->b_vec && p->quantised ? c->columns * raw_vectors(c, p) : 0;
     uint64_t rows = c->a_rows + c->columns > c->rows ? c->a_rows + c->columns : c->rows;
     return 16 * (rows * pitch + raw + GRID_VECTORS(p->b_type)) +
            4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
@@ -74,18 +82,20 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
     for (c->a_rows = 1; c->a_rows < p->m;)
         c->a_rows *= 2;
     c->a_rows = c->a_rows < c->rows ? c->a_rows : c->rows;
-    uint32_t bundles = low ? 0 : p->b_bundles; /* a lane has no registers for one either */
+    /* A lane has no registers for one either. */
+    uint32_t bundles = low ? 0 : p->b_type == VKA_Q6_K ? p->b_halves : p->b_bundles;
+    uint32_t least = p->b_type == VKA_Q6_K ? 256 : 2 * BUNDLE_VALUES; /* k of them */
     c->b_vec = p->quantised ? bundles : p->b_vectors;
     for (c->depth = FEW_DEPTH; c->depth > COOP_DEPTH; c->depth /= 2) {
         /* A bundle of B is as many words as a few vectors. */
         uint32_t loaded = c->a_rows + (bundles ? c->columns / 4 : c->columns);
-        if (bundles && c->depth < 2 * BUNDLE_VALUES)
+        if (bundles && c->depth < least)
             c->b_vec = 0;
         if (shared_bytes(c, p) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
             loaded * c->depth <= 8 * c->lanes * vectors)
             break;
     }
-    if (p->quantised && c->b_vec == 2 && raw_words(c, p) % 4 != 0)
+    if (p->quantised && c->b_vec == 2 && p->b_type != VKA_Q6_K && raw_words(c, p) % 4 != 0)
         c->b_vec = 1;
     c->reason = "16-bit inputs: the device's matrix units, few rows";
     return shared_bytes(c, p) <= caps->properties.max_shared_memory;

@@ -17,11 +17,12 @@ struct matmul_problem {
     bool quantised;  /* B is, in contiguous rows */
     /* Rows of quantised B are whole bundles, see BUNDLE_PAIR_WORDS, of whole words; 2: of whole vectors. */
     uint32_t b_bundles;
-    bool b_words;  /* rows of quantised B begin at whole words */
-    bool b_ours;   /* plan_is_ours(B) */
-    bool c_free;   /* C is float32, and nothing is added to it */
-    bool hidden;   /* A may hold HIDDEN_BITS */
-    bool integers; /* A is quantised first: matmul_dot */
+    uint32_t b_halves; /* 1: rows of q6_K are whole blocks; 2: of aligned vectors, too */
+    bool b_words;      /* rows of quantised B begin at whole words */
+    bool b_ours;       /* plan_is_ours(B) */
+    bool c_free;       /* C is float32, and nothing is added to it */
+    bool hidden;       /* A may hold HIDDEN_BITS */
+    bool integers;     /* A is quantised first: matmul_dot */
     /* n or k is the capacity of a cache, where the bits of a row may not depend on either: the family is
      * that of many. */
     bool cached;

@@ -1,7 +1,7 @@
 /* Products with quantised weights: random problems against the oracle, as they are and cut to the
  * least limits and budget, with the same bits.
  *
- *     test_gpu quantised [--seed N] [--count N] [--each N] [--rules N] [--activations 1]
+ *     test_gpu quantised [--seed N] [--count N] [--each N] [--rules N] [--activations 1] [--type NAME]
  *
  * --each N: N seeds in a row have types, bias, relu and kind of activations alike, so that they share
  * pipelines; sizes, views and numbers are each seed's own.
@@ -11,6 +11,8 @@
  * kernel may pass the least limits.
  *
  * --activations 1: all with quantised activations, which are a seventh of the others.
+ *
+ * --type NAME: weights of that type alone, such as q6_K.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -47,12 +49,18 @@ static unsigned problems_of[KERNEL_COUNT]; /* problems whose product is of the k
 static bool gpu_rules;
 static bool activations; /* all are quantised */
 static bool matrices;    /* float16 inputs alone, which matrix units take */
+static const char *type; /* of all weights, or NULL */
+
+static bool is_drawn(enum vka_dtype dtype)
+{
+    return (activations ? dtype_has_integers(dtype) : dtype_is_quantised(dtype)) &&
+           (!type || strcmp(type, vka_dtype_name(dtype)) == 0);
+}
 
 /* alike: draws what selects the code of kernels; rng: the rest. They may be one generator. */
 static struct problem draw(struct rng *alike, struct rng *rng)
 {
-    struct problem p = {
-        .weight = type_draw(alike, activations ? dtype_has_integers : dtype_is_quantised)};
+    struct problem p = {.weight = type_draw(alike, is_drawn)};
     uint32_t values;
     vka_dtype_block(p.weight, &values, NULL);
     p.input = matrices                ? VKA_F16
@@ -67,8 +75,11 @@ static struct problem draw(struct rng *alike, struct rng *rng)
         p.k = rng_range(rng, 4096, 20000) / values * values;
         p.m = rng_range(rng, 1, 3);
     }
+    const bool chunks = rng_chance(rng, 10); /* rows of whole 16 bytes, whatever a block has */
+    if (chunks)
+        p.k = 8 * values * rng_range(rng, 1, 2);
     p.more_rows = rng_chance(rng, 50) ? rng_range(rng, 1, 9) : 0;
-    p.more_blocks = rng_chance(rng, 50) ? rng_range(rng, 1, 5) : 0;
+    p.more_blocks = rng_chance(rng, 50) ? (chunks ? 8 : rng_range(rng, 1, 5)) : 0;
     p.first_row = p.more_rows ? rng_range(rng, 0, p.more_rows) : 0;
     p.relu = rng_chance(alike, 20);
     p.integers =
@@ -304,12 +315,17 @@ TEST_PROGRAM_ARGUMENTS(quantised)
     uint64_t seed = 1, count = 100, each = 1, rules = 0, quantised = 0, failed = 0;
     double worst[3] = {0};
     struct vka_device *device = NULL;
-    for (int i = 1; i + 1 < argc; i += 2)
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--type") == 0) {
+            type = argv[i + 1];
+            continue;
+        }
         *(strcmp(argv[i], "--seed") == 0          ? &seed
           : strcmp(argv[i], "--each") == 0        ? &each
           : strcmp(argv[i], "--rules") == 0       ? &rules
           : strcmp(argv[i], "--activations") == 0 ? &quantised
                                                   : &count) = strtoull(argv[i + 1], NULL, 10);
+    }
     const struct vka_device_info info =
         limits_info((struct vka_device_info){.struct_size = sizeof(struct vka_device_info)});
     if (vka_device_create(&info, &device) != VKA_OK) {
@@ -321,6 +337,10 @@ TEST_PROGRAM_ARGUMENTS(quantised)
     gpu_rules = rules != 0;
     activations = quantised != 0;
     matrices = rules == 2;
+    if (type_from(0, is_drawn) == VKA_DTYPE_COUNT) {
+        fprintf(stderr, "no quantised weights are of type %s\n", type);
+        return 2;
+    }
     if (matrices)
         limits_to_matrices(device);
     printf("%s, seed %llu, %llu problems\n", vka_device_properties(device)->name,

@@ -37,16 +37,17 @@ static bool has_vectors(const struct vka_tensor *t)
     return whole;
 }
 
-/* Whether rows of quantised B are whole bundles: 2, of aligned vectors of 16 bytes; 1, of words. */
-static uint32_t bundles_along_k(const struct vka_tensor *t)
+/* Whether rows of quantised B are whole multiples of n values, and begin at one: 2, of
+ * aligned vectors of 16 bytes; 1, of others. */
+static uint32_t multiples_along_k(const struct vka_tensor *t, uint32_t n)
 {
     const struct shape *s = &t->shape;
-    if (BUNDLE_PAIR_WORDS(t->dtype) == 0 || s->size[3] % BUNDLE_VALUES != 0)
+    if (s->size[3] % n != 0)
         return 0;
     bool vectors = true;
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t values = i == 3 ? s->offset : s->size[i] == 1 ? 0 : (uint64_t)s->stride[i];
-        if (values % BUNDLE_VALUES != 0)
+        if (values % n != 0)
             return 0;
         vectors &= dtype_bytes(t->dtype, values) % 16 == 0;
     }
@@ -90,7 +91,8 @@ static struct kernel_set choose(const struct caps *caps, void *given)
         .a_vectors = has_vectors(&op->a),
         .b_vectors = has_vectors(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
-        .b_bundles = bundles_along_k(&op->b),
+        .b_bundles = BUNDLE_PAIR_WORDS(op->b.dtype) ? multiples_along_k(&op->b, BUNDLE_VALUES) : 0,
+        .b_halves = op->b.dtype == VKA_Q6_K ? multiples_along_k(&op->b, BLOCK_VALUES(VKA_Q6_K)) : 0,
         .b_words = words_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
         .c_free = op->c.dtype == VKA_F32 && !op->accumulate,
