@@ -1,8 +1,8 @@
 /* Compiles the library's pipelines for GPUs that are not there, and shows what they cost.
  *
- *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
- *     compile_kernels --here [--kernel NAME]
- *     compile_kernels --figures FOLDER [--list] [--kernel NAME]
+ *     compile_kernels [--all] [--kernel NAME,...] [FAMILY...]
+ *     compile_kernels --here [--kernel NAME,...]
+ *     compile_kernels --figures FOLDER [--list] [--kernel NAME,...]
  *     compile_kernels --fold FOLDER
  *
  * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
@@ -157,13 +157,24 @@ static void compile_one(struct vka_device *device, const struct listed_pipeline 
     }
 }
 
+/* Whether a list of names, with commas between, has the kernel's. NULL has all. */
+static bool is_wanted(const char *only, enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    const size_t length = strlen(name);
+    for (const char *p = only; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == length && memcmp(p, name, length) == 0)
+            return true;
+    return !only;
+}
+
 /* To FOLDER/INDEX.txt. */
-static void dump_one(struct vka_device *device, const struct listed_pipeline *row,
+static void dump_one(struct vka_device *device, const struct listed_pipeline *row, bool compiled,
                      const char *folder, size_t index, struct totals *totals)
 {
-    enum vka_status status = make_pipeline(device, &row->key);
+    enum vka_status status = compiled ? make_pipeline(device, &row->key) : VKA_OK;
     if (status == VKA_OK)
-        status = pipeline_dump(device, row, folder, index);
+        status = pipeline_dump(device, row, compiled, folder, index);
     totals->pipelines++;
     if (status != VKA_OK) {
         printf("%-20s %-4s FAIL: %s\n", kernel_table[row->key.kernel].name,
@@ -172,7 +183,7 @@ static void dump_one(struct vka_device *device, const struct listed_pipeline *ro
     }
 }
 
-/* The pipelines of the problems that matter; `compiled`: each, not the device alone. */
+/* The pipelines of the problems that matter; `compiled`: not what is known before alone. */
 static enum vka_status dump_device(const char *folder, bool compiled, const char *only,
                                    struct totals *totals)
 {
@@ -186,11 +197,9 @@ static enum vka_status dump_device(const char *folder, bool compiled, const char
         totals->failed += !pipeline_list_problems(device, list);
         status = pipeline_dump_device(device, list, folder);
     }
-    for (size_t i = 0; status == VKA_OK && compiled && i < list->n; i++)
-        if (!only || strcmp(only, kernel_table[list->rows[i].key.kernel].name) == 0)
-            dump_one(device, &list->rows[i], folder, i, totals);
-    if (status == VKA_OK && !compiled)
-        totals->pipelines += (long)list->n;
+    for (size_t i = 0; status == VKA_OK && i < list->n; i++)
+        if (is_wanted(only, list->rows[i].key.kernel))
+            dump_one(device, &list->rows[i], compiled, folder, i, totals);
     null_device_close(&device);
     free(list);
     return status;
@@ -211,7 +220,7 @@ static enum vka_status compile_device(const char *only, struct totals *totals)
         totals->failed++;
     }
     for (size_t i = 0; i < list->n; i++)
-        if (!only || strcmp(only, kernel_table[list->rows[i].key.kernel].name) == 0)
+        if (is_wanted(only, list->rows[i].key.kernel))
             compile_one(device, &list->rows[i], totals);
     for (int k = 0; k < KERNEL_COUNT; k++) {
         const char *missing = kernel_missing((enum kernel)k, &device->caps);
@@ -344,9 +353,10 @@ int main(int argc, char **argv)
         if (o == 'F')
             folded = optarg;
         if (o == '?') {
-            fprintf(stderr, "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n"
-                            "       compile_kernels --figures FOLDER [--list] [--kernel NAME]\n"
-                            "       compile_kernels --fold FOLDER\n");
+            fprintf(stderr,
+                    "usage: compile_kernels [--kernel NAME,...] [--all | --here | FAMILY...]\n"
+                    "       compile_kernels --figures FOLDER [--list] [--kernel NAME,...]\n"
+                    "       compile_kernels --fold FOLDER\n");
             return 2;
         }
     }

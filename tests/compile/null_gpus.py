@@ -90,14 +90,13 @@ STATISTICS = {
 # that is in it.
 STEP = {"step": "instructions", "step_matrix": "matrix", "step_fma": "fma", "step_alu": "alu"}
 COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"] +
-           assembly.CLASSES + list(STEP) + ["problems"])
+           assembly.CLASSES + list(STEP) + ["sources", "problems"])
 
-# rows: dicts, column -> text; with "loops", where they were measured. error: why there are none.
-# refused: "refused KERNEL: it REASON" of each kernel that the device cannot run, and "unsupported
-# PROBLEM: SENTENCE" of each problem without a plan. sources: hash of the modules and constants of all
-# pipelines, with their problems.
-Figures = collections.namedtuple("Figures", "device driver rows error refused sources",
-                                 defaults=[[], "-"])
+# rows: dicts, column -> text; with "loops", where they were measured; "sources" is a hash of a
+# pipeline's module and constants. error: why there are none. refused: "refused KERNEL: it REASON" of
+# each kernel that the device cannot run, and "unsupported PROBLEM: SENTENCE" of each problem without a
+# plan.
+Figures = collections.namedtuple("Figures", "device driver rows error refused", defaults=[[]])
 
 
 # ---- Files of compile_kernels --figures ----------------------------------------------------------
@@ -125,7 +124,7 @@ def read_program(text, has_assembly):
 
 
 def read_pipeline(path, has_assembly=True):
-    """One row for each program of a pipeline."""
+    """One row for each program of a pipeline, or one where it was not compiled."""
     with open(path, errors="replace") as f:
         head, *programs = re.split(r"^program ", f.read(), flags=re.M)
     values = collections.defaultdict(list)
@@ -133,8 +132,9 @@ def read_pipeline(path, has_assembly=True):
         word, _, rest = line.partition(" ")
         values[word].append(rest)
     common = {"kernel": values["kernel"][0], "dtype": values["dtype"][0],
-              "spec": values["spec"][0].replace(" ", ","), "problems": "; ".join(values["problem"])}
-    return [dict(common, **read_program(text, has_assembly)) for text in programs]
+              "spec": values["spec"][0].replace(" ", ","), "sources": "".join(values["sources"]),
+              "problems": "; ".join(values["problem"])}
+    return [dict(common, **read_program(text, has_assembly)) for text in programs] or [common]
 
 
 # ---- A run ---------------------------------------------------------------------------------------
@@ -171,11 +171,9 @@ def command(tree, gpu, program):
     return arguments, environment
 
 
-def take_sources(lines):
-    """Lines without "sources HASH", and the hash. Older programs and tables have none."""
-    if lines and lines[0].startswith("sources "):
-        return lines[1:], lines[0].split()[1]
-    return lines, "-"
+def without_sources(lines):
+    """Lines but "sources HASH", which older programs and tables have."""
+    return [line for line in lines if not line.startswith("sources ")]
 
 
 def how_it_ended(ended):
@@ -188,7 +186,7 @@ def how_it_ended(ended):
 
 
 def dump(tree, gpu, program, *options):
-    """Figures of a GPU; with --list no rows."""
+    """Figures of a GPU; with --list of each row what is known before it is compiled."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             arguments, environment = command(os.path.abspath(tree), gpu, program)
@@ -198,24 +196,36 @@ def dump(tree, gpu, program, *options):
             if ended.returncode != 0:
                 return Figures("-", "-", [], how_it_ended(ended))
             with open(folder + "/device.txt") as f:
-                device, driver, *rest = f.read().splitlines()
+                device, driver, *refused = f.read().splitlines()
             rows = [row for path in sorted(glob.glob(folder + "/[0-9]*.txt"))
                     for row in read_pipeline(path, gpu not in NO_ASSEMBLY)]
-            return Figures(device, driver, rows, None if rows or options else "no pipeline",
-                           *take_sources(rest))
+            return Figures(device, driver, rows, None if rows else "no pipeline",
+                           without_sources(refused))
         except (OSError, ValueError, KeyError, IndexError) as error:
             return Figures("-", "-", [], "%s: %s" % (type(error).__name__, error))
 
 
 def measure(tree, gpu, program, tables=None):
-    """Figures of a GPU. Nothing is compiled where its table in the folder `tables` is of the same
-    driver, sources and refusals: a compiler gives the same code for them. Then those of the table."""
-    if tables:
-        table, _ = read_table(table_path(tables, gpu))
-        known = dump(tree, gpu, program, "--list")
-        if table.sources != "-" and table._replace(rows=[]) == known:
-            return table
-    return dump(tree, gpu, program)
+    """Figures of a GPU. A compiler gives the same code for the same module and constants: kernels of
+    which a table in the folder `tables` has all, by the same driver, are not compiled again."""
+    if not tables:
+        return dump(tree, gpu, program)
+    table, _ = read_table(table_path(tables, gpu))
+    listed = dump(tree, gpu, program, "--list")
+    kept = collections.defaultdict(list)
+    if (table.device, table.driver) == (listed.device, listed.driver):
+        for row in table.rows:
+            kept[identity(row)].append(row)
+    missing = sorted({row["kernel"] for row in listed.rows if not kept[identity(row)]})
+    made = dump(tree, gpu, program, "--kernel", ",".join(missing)) if missing else listed
+    if listed.error or made.error:
+        return made if made.error else listed
+    new = collections.defaultdict(list)
+    for row in made.rows if missing else []:
+        new[identity(row)].append(row)
+    rows = [dict(row, problems=first["problems"]) for first in listed.rows
+            for row in new[identity(first)] or kept[identity(first)]]
+    return listed._replace(rows=rows)
 
 
 def measure_all(arguments, program, tables=None):
@@ -234,8 +244,8 @@ def table_path(tables, gpu):
 
 def write_table(path, figures, compiler):
     with open(path, "w") as f:
-        f.write("# device %s\n# driver %s\n# compiler %s\n# sources %s\n" %
-                (figures.device, figures.driver, compiler, figures.sources))
+        f.write("# device %s\n# driver %s\n# compiler %s\n" %
+                (figures.device, figures.driver, compiler))
         f.writelines("# %s\n" % text for text in figures.refused)
         f.write("\t".join(COLUMNS) + "\n")
         for row in figures.rows:
@@ -250,10 +260,14 @@ def read_table(path):
         lines = f.read().splitlines()
     head = [line[2:] for line in lines if line.startswith("# ")]
     device, driver, compiler = (line.split(" ", 1)[1] for line in head[:3])
-    refused, sources = take_sources(head[3:])
     columns = lines[len(head)].split("\t")
     rows = [dict(zip(columns, line.split("\t"))) for line in lines[len(head) + 1:]]
-    return Figures(device, driver, rows, None, refused, sources), compiler
+    return Figures(device, driver, rows, None, without_sources(head[3:])), compiler
+
+
+def identity(row):
+    """What a driver compiles; tables of older commits do not say it."""
+    return row["kernel"], row["dtype"], row["spec"], row.get("sources")
 
 
 def key(row):

@@ -25,22 +25,15 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
     return failed && status == VKA_OK ? log_error(&device->log, VKA_IO, "cannot write") : status;
 }
 
-/* A hash of what a driver compiles, and for which problems. */
-static uint64_t hash_sources(const struct pipeline_list *list)
+/* A hash of what a driver compiles. */
+static uint64_t hash_sources(const struct pipeline_key *key)
 {
-    uint64_t h = HASH_START;
-    for (size_t i = 0; i < list->n; i++) {
-        const struct listed_pipeline *row = &list->rows[i];
-        const struct kernel_info *info = &kernel_table[row->key.kernel];
-        const struct kernel_spv *module = kernel_spv_table[row->key.kernel];
-        h = hash_bytes(h, module->words, module->size);
-        h = hash_bytes(h, row->key.spec, row->key.n_spec * sizeof *row->key.spec);
-        h = hash_bytes(h, &row->dtype, sizeof row->dtype);
-        h = hash_bytes(h, &info->buffers, sizeof info->buffers);
-        h = hash_bytes(h, &info->needs, sizeof info->needs);
-        h = hash_bytes(h, row->problems, strlen(row->problems));
-    }
-    return h;
+    const struct kernel_info *info = &kernel_table[key->kernel];
+    const struct kernel_spv *module = kernel_spv_table[key->kernel];
+    uint64_t h = hash_bytes(HASH_START, module->words, module->size);
+    h = hash_bytes(h, key->spec, key->n_spec * sizeof *key->spec);
+    h = hash_bytes(h, &info->buffers, sizeof info->buffers);
+    return hash_bytes(h, &info->needs, sizeof info->needs);
 }
 
 enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
@@ -49,8 +42,7 @@ enum vka_status pipeline_dump_device(struct vka_device *device, const struct pip
     FILE *file;
     enum vka_status status = open_file(device, folder, "device.txt", &file);
     if (status == VKA_OK)
-        fprintf(file, "%s\n%s\nsources %016" PRIx64 "\n", device->caps.properties.name,
-                device->caps.properties.driver, hash_sources(list));
+        fprintf(file, "%s\n%s\n", device->caps.properties.name, device->caps.properties.driver);
     for (int k = 0; status == VKA_OK && k < KERNEL_COUNT; k++)
         if (kernel_missing((enum kernel)k, &device->caps))
             fprintf(file, "refused %s: it %s\n", kernel_table[k].name,
@@ -69,7 +61,7 @@ static void write_row(FILE *file, const struct listed_pipeline *row)
             vka_dtype_name(row->dtype));
     for (uint32_t i = 0; i < row->key.n_spec; i++)
         fprintf(file, " %" PRIu32, row->key.spec[i]);
-    fprintf(file, "\n");
+    fprintf(file, "\nsources %016" PRIx64 "\n", hash_sources(&row->key));
     for (const char *p = row->problems; *p; p += strcspn(p, "\t")) {
         p++;
         fprintf(file, "problem %.*s\n", (int)strcspn(p, "\t"), p);
@@ -163,7 +155,7 @@ fail:
 }
 
 enum vka_status pipeline_dump(struct vka_device *device, const struct listed_pipeline *row,
-                              const char *folder, size_t index)
+                              bool compiled, const char *folder, size_t index)
 {
     FILE *file;
     char name[32];
@@ -171,7 +163,8 @@ enum vka_status pipeline_dump(struct vka_device *device, const struct listed_pip
     enum vka_status status = open_file(device, folder, name, &file);
     if (status == VKA_OK) {
         write_row(file, row);
-        status = write_programs(device, file, pipeline_get(device, &row->key)->handle);
+        if (compiled)
+            status = write_programs(device, file, pipeline_get(device, &row->key)->handle);
     }
     return close_file(device, file, status);
 }

@@ -4,16 +4,16 @@
 
 #include "pipeline_list.h"
 
-/* Writes FOLDER/device.txt: the names of device and driver, a line each, "sources HASH" of the
- * modules and constants of all pipelines of the list, then "refused KERNEL: it REASON" and
- * "unsupported PROBLEM: SENTENCE". */
+/* Writes FOLDER/device.txt: the names of device and driver, a line each, then "refused KERNEL: it
+ * REASON" and "unsupported PROBLEM: SENTENCE". */
 enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
                                      const char *folder);
 
-/* Writes FOLDER/INDEX.txt of a pipeline that was made with internal representations captured. Lines
- * "kernel NAME", "dtype NAME", "spec NUMBER...", "problem NAME" each, then for each program in it
- * "program SUBGROUP NAME", "statistic NAME = VALUE" each, and "assembly NAME", the text, "end". */
+/* Writes FOLDER/INDEX.txt of a pipeline: lines "kernel NAME", "dtype NAME", "spec NUMBER...",
+ * "sources HASH" of its module and constants, "problem NAME" each. `compiled`: it was made with
+ * internal representations captured; then for each program in it "program SUBGROUP NAME",
+ * "statistic NAME = VALUE" each, and "assembly NAME", the text, "end". */
 enum vka_status pipeline_dump(struct vka_device *device, const struct listed_pipeline *row,
-                              const char *folder, size_t index);
+                              bool compiled, const char *folder, size_t index);
 
 #endif
