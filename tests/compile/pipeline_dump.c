@@ -25,12 +25,23 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
     return failed && status == VKA_OK ? log_error(&device->log, VKA_IO, "cannot write") : status;
 }
 
-/* A hash of what a driver compiles. */
+/* Whether an instruction of a module is there for readers alone: OpSource ... OpLine. */
+static bool is_debug(uint32_t opcode)
+{
+    return opcode >= 2 && opcode <= 8;
+}
+
+/* A hash of what a driver compiles: not of the names in a module. */
 static uint64_t hash_sources(const struct pipeline_key *key)
 {
     const struct kernel_info *info = &kernel_table[key->kernel];
     const struct kernel_spv *module = kernel_spv_table[key->kernel];
-    uint64_t h = hash_bytes(HASH_START, module->words, module->size);
+    const uint32_t *words = module->words;
+    uint64_t h = HASH_START;
+    for (size_t i = 5, n = module->size / sizeof *words; i < n && words[i] >> 16;
+         i += words[i] >> 16)
+        if (!is_debug(words[i] & 0xffff))
+            h = hash_bytes(h, words + i, (words[i] >> 16) * sizeof *words);
     h = hash_bytes(h, key->spec, key->n_spec * sizeof *key->spec);
     h = hash_bytes(h, &info->buffers, sizeof info->buffers);
     return hash_bytes(h, &info->needs, sizeof info->needs);
