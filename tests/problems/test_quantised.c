@@ -75,11 +75,11 @@ static struct problem draw(struct rng *alike, struct rng *rng)
         p.k = rng_range(rng, 4096, 20000) / values * values;
         p.m = rng_range(rng, 1, 3);
     }
-    const bool chunks = rng_chance(rng, 10); /* rows of whole 16 bytes, whatever a block has */
-    if (chunks)
+    const bool vectors = rng_chance(rng, 10); /* rows of whole 16 bytes, whatever a block has */
+    if (vectors)
         p.k = 8 * values * rng_range(rng, 1, 2);
     p.more_rows = rng_chance(rng, 50) ? rng_range(rng, 1, 9) : 0;
-    p.more_blocks = rng_chance(rng, 50) ? (chunks ? 8 : rng_range(rng, 1, 5)) : 0;
+    p.more_blocks = rng_chance(rng, 50) ? (vectors ? 8 : rng_range(rng, 1, 5)) : 0;
     p.first_row = p.more_rows ? rng_range(rng, 0, p.more_rows) : 0;
     p.relu = rng_chance(alike, 20);
     p.integers =

@@ -9,10 +9,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/dtype.h"
 #include "op/attention/cuts.h"
 #include "op/matmul/budget.h"
 #include "op/matmul/matmul.h"
 #include "op/matmul/pass.h"
+#include "params/params.h"
 #include "test_program.h"
 
 #define MS 1e6 /* nanoseconds */
@@ -313,13 +315,33 @@ static void test_matmul(void **unused)
     assert_int_equal(matmul_budget_axis(&plan, &op, &choice), -1);
 }
 
+/* Slices along k of rows that a kernel reads by aligned vectors of 16 bytes begin at vectors. */
+static void test_matmul_vectors(void **unused)
+{
+    (void)unused;
+    struct matmul_choice words = {.kernel = KERNEL_matmul_few, .b_vec = 1}, vectors = words;
+    unsigned read = 0, longer = 0;
+    vectors.b_vec = 2;
+    for (int t = 0; t < VKA_DTYPE_COUNT; t++) {
+        struct matmul_op op = {.b = {.dtype = (enum vka_dtype)t}};
+        if (BUNDLE_PAIR_WORDS(t) == 0)
+            continue;
+        read++;
+        assert_int_equal(dtype_bytes(op.b.dtype, matmul_least_k(&op, &words)) % 4, 0);
+        assert_int_equal(dtype_bytes(op.b.dtype, matmul_least_k(&op, &vectors)) % 16, 0);
+        longer += matmul_least_k(&op, &vectors) > matmul_least_k(&op, &words);
+    }
+    assert_in_range(longer, 1, read);
+}
+
 TEST_PROGRAM(prediction)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group_named),   cmocka_unit_test(test_group_any),
-        cmocka_unit_test(test_time),          cmocka_unit_test(test_count_keys),
-        cmocka_unit_test(test_count_unknown), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_work_adds_up),  cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_group_named),    cmocka_unit_test(test_group_any),
+        cmocka_unit_test(test_time),           cmocka_unit_test(test_count_keys),
+        cmocka_unit_test(test_count_unknown),  cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_work_adds_up),   cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_matmul_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

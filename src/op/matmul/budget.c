@@ -18,9 +18,14 @@ uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *
 {
     if (matmul_reads_blocks(choice->kernel))
         return MATMUL_GROUP; /* the state of a group is more than a sum */
+    const enum vka_dtype b = op->b.dtype;
     uint32_t values;
-    vka_dtype_block(op->b.dtype, &values, NULL);
-    return values > MATMUL_BLOCK ? values : MATMUL_BLOCK;
+    vka_dtype_block(b, &values, NULL);
+    uint32_t k = values > MATMUL_BLOCK ? values : MATMUL_BLOCK;
+    /* Rows whose bundles are read by aligned vectors of 16 bytes: those of each slice are. */
+    while (BUNDLE_PAIR_WORDS(b) != 0 && choice->b_vec == 2 && dtype_bytes(b, k) % 16 != 0)
+        k *= 2;
+    return k;
 }
 
 int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
