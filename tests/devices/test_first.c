@@ -161,7 +161,7 @@ static void llama(struct objects *o, int unused)
         .o = {TENSOR(VKA_Q8_0, WIDE, WIDE), NULL},
         .gate_up = {{TENSOR(VKA_Q8_0, 2 * FFN, WIDE), NULL}},
         .down = {TENSOR(VKA_Q8_0, WIDE, FFN), NULL}};
-    const struct family family = {.gated = true, .activation = VKA_SILU};
+    const struct family family = {.norms_before = true, .gated = true, .activation = VKA_SILU};
     const struct decoder m = {.family = &family,
                               .width = WIDE,
                               .n_block = 1,
@@ -175,7 +175,7 @@ static void llama(struct objects *o, int unused)
                               .epsilon = 1e-5f,
                               .embedding = embedding,
                               .norm = {TENSOR(VKA_F32, WIDE), NULL},
-                              .head = embedding,
+                              .head = {embedding, NULL},
                               .blocks = &block};
     const struct session_info info = {.n_prompt = PROMPT,
                                       .count = 2,

@@ -3,15 +3,12 @@ logits and ids that transformers gave (families.json), and against transformers 
 installed."""
 
 import json
-import re
-import struct
 import types
 import warnings
 
 import families
 import numpy as np
 import pytest
-import test_gguf
 import test_int4
 
 import vkattn
@@ -19,7 +16,6 @@ import vkattn.models
 from vkattn.models._causal import alibi_slopes, row_order, sinusoids
 from vkattn.models._design import design_of_config
 from vkattn.models._families import FAMILIES, MISSING
-from vkattn.models._gguf_rows import ARCHITECTURES
 from vkattn.models._keys import Keys
 from vkattn.models._source import FolderWeights
 from vkattn.models._table import ACTIVATIONS, Key
@@ -51,10 +47,6 @@ def load(folder, device):
 def test_complete():
     """Each family has a case, and each case its numbers."""
     assert {name.split()[0] for name in families.CASES} == set(FAMILIES)
-    assert set(GGUF_CASES) | {"llama", "phi3", "qwen2", "qwen3"} == set(ARCHITECTURES)
-    docs = (families.EXPECTED.parents[2] / "docs" / "models.md").read_text()
-    docs = docs[docs.index("GGUF files of the architectures") :].partition("(")[0]
-    assert set(re.findall(r"[a-z]+\d*", docs.split(None, 5)[5])) - {"and"} == set(ARCHITECTURES)
     assert set(EXPECTED) == set(families.CASES)
     assert not set(MISSING) & set(FAMILIES)
 
@@ -233,144 +225,6 @@ def test_fused_blocks(device, rng, tmp_path, order):
     want = (x.read() @ weight.T + tensors["x.bias"])[0]
     cut = want.reshape(4, 3, 32) if order == "heads" else want.reshape(4, 3, -1)[:, [0, 2, 1]]
     assert np.abs(out.read()[0] - cut.transpose(1, 0, 2).reshape(-1)).max() < 1e-4
-
-
-# ---- GGUF ---------------------------------------------------------------------------------------
-
-U32, F32, BOOL, STRING = 4, 6, 7, 8
-# Architectures with the case that they are written from, as llama.cpp's converter names things.
-PARTS = {
-    "embed_tokens": "token_embd",
-    "wte": "token_embd",
-    "word_embeddings": "token_embd",
-    "word_embeddings_layernorm": "token_embd_norm",
-    "wpe": "position_embd",
-    "model.norm": "output_norm",
-    "ln_f": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "ln_1": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "ln_2": "ffn_norm",
-    **{f"self_attn.{x}_proj": f"attn_{x}" for x in "qkv"},
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "attn.c_attn": "attn_qkv",
-    "attn.c_proj": "attn_output",
-    "self_attention.query_key_value": "attn_qkv",
-    "self_attention.dense": "attn_output",
-    **{f"mlp.{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")},
-    "mlp.c_fc": "ffn_up",
-    "mlp.c_proj": "ffn_down",
-    "mlp.dense_h_to_4h": "ffn_up",
-    "mlp.dense_4h_to_h": "ffn_down",
-}
-AROUND = {  # Gemma 2 and 3
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-GEMMA = {"attention.key_length": 8, "attention.value_length": 8}
-GGUF_CASES = {
-    "gemma": ("gemma", {}, GEMMA),
-    "gemma2": (
-        "gemma2",
-        {"query_pre_attn_scalar": 8},
-        {
-            **GEMMA,
-            "attention.sliding_window": 11,
-            "attn_logit_softcapping": 5.0,
-            "final_logit_softcapping": 4.0,
-        },
-    ),
-    "gemma3": (
-        "gemma3_text",
-        {"query_pre_attn_scalar": 8, "sliding_window_pattern": 2},
-        {
-            **GEMMA,
-            "attention.sliding_window": 11,
-            "attention.sliding_window_pattern": 2,
-            "rope.freq_base": 1e5,
-            "rope.freq_base_swa": 500.0,
-            "rope.scaling.type": "linear",
-            "rope.scaling.factor": 8.0,
-        },
-    ),
-    "starcoder2": ("starcoder2", {"sliding_window": None}, {"attention.head_count_kv": 2}),
-    "nemotron": ("nemotron", {}, {"rope.dimension_count": 4}),
-    "stablelm": (
-        "stablelm",
-        {},
-        {"rope.dimension_count": 2, "use_parallel_residual": False},
-    ),
-    "bloom": ("bloom", {}, {}),
-    "gpt2": ("gpt2", {}, {}),
-}
-
-
-def number(name, value):
-    if isinstance(value, str):
-        return test_gguf.key(name, STRING, test_gguf.string(value))
-    if isinstance(value, bool):
-        return test_gguf.key(name, BOOL, struct.pack("<?", value))
-    kind, code = ("<f", F32) if isinstance(value, float) else ("<I", U32)
-    return test_gguf.key(name, code, struct.pack(kind, value))
-
-
-def write_gguf(path, kind, case, more):
-    """The tensors of a case as llama.cpp's converter writes them."""
-    entries, data = [], b""
-    names = {**PARTS, **(AROUND if kind in ("gemma2", "gemma3") else {})}
-    tensors = families.every_layer(EXPECTED[case]["shapes"])
-    for name, shape in tensors.items():
-        value = families.value_of(name, shape, case)
-        part, _, end = name.rpartition(".")
-        layer = re.search(r"\.(\d+)\.(.*)", part)
-        own = layer[2] if layer else part
-        found = names.get(own) or names.get(own.rpartition(".")[2])
-        own = f"blk.{layer[1]}.{found}" if layer else found
-        if "norm" in name and end == "weight" and kind in ("gemma", "gemma2", "gemma3", "nemotron"):
-            value = value + np.float32(1)
-        if kind == "gpt2" and len(shape) == 2 and layer:
-            value = value.T
-        if kind == "bloom" and "query_key_value" in name:
-            value = np.moveaxis(value.reshape(4, 3, 8, *shape[1:]), 1, 0).reshape(shape)
-        data += bytes(-len(data) % 32)
-        entries.append(test_gguf.tensor(f"{own}.{end}", value.shape, 0, len(data)))
-        data += np.ascontiguousarray(value, "<f4").tobytes()
-    rms = "layer_norm_rms_epsilon" if kind.startswith("gemma") else "layer_norm_epsilon"
-    keys = {
-        "block_count": families.LAYERS,
-        "context_length": 256,
-        "embedding_length": families.WIDTH,
-        "feed_forward_length": families.INNER,
-        "attention.head_count": families.HEADS,
-        "attention.head_count_kv": 4 if kind in ("bloom", "gpt2") else families.KV_HEADS,
-        f"attention.{rms}": 1e-6 if rms.endswith("rms_epsilon") else 1e-5,
-        **more,
-    }
-    written = [number("general.architecture", kind)]
-    written += [number(f"{kind}.{key}", value) for key, value in keys.items()]
-    path.write_bytes(test_gguf.build(entries, written, data))
-
-
-@pytest.mark.parametrize("kind", GGUF_CASES)
-def test_gguf_file(made, device, tmp_path, kind):
-    """The logits of the same model's folder."""
-    case, change, more = GGUF_CASES[kind]
-    folder = made(case)
-    config = {**families.config_of(case), **change}
-    (folder / "config.json").write_text(json.dumps(config))
-    ids = families.ids_of(40)
-    want = load(folder, device).logits(ids)
-    write_gguf(tmp_path / "model.gguf", kind, case, more)
-    model = load(tmp_path / "model.gguf", device)
-    assert np.abs(model.logits(ids) - want).max() < 2e-5
-    if kind == "stablelm":
-        write_gguf(tmp_path / "model.gguf", kind, case, {**more, "use_parallel_residual": True})
-        with pytest.raises(vkattn.UnsupportedError, match="use_parallel_residual True is not"):
-            vkattn.models.load(tmp_path / "model.gguf", device=device)
 
 
 # ---- What is refused ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vkattn.models import _base_row, _gguf_rows
+from vkattn.models._design import FULL
 from vkattn.models._table import Key, Row
 
 TABLE = Path(__file__).resolve().parents[2] / "tools" / "vkattn" / "generate" / "families.def"
@@ -21,7 +22,11 @@ HEAD = """\
  * tools/dev/families.py of python/vkattn/models/_gguf_rows.py. */
 """
 # What a decoder of C is without it.
-_PLAIN = {"head_norm": ("", "rms"), "norm_rotated": (False,), "parallel": (False,)}
+_PLAIN = {"head_norm": ("", "rms", "rms of all"), "norm_rotated": (False,)}
+_NUMBERS = (
+    *("window", "full_every", "softcap", "logit_softcap", "embed_scale", "scale"),
+    *("residual_scale", "logit_scale", "logit_divisor", "local_theta"),
+)
 _ACTIVATIONS = {"silu": "SILU", "gelu_tanh": "GELU_TANH", "gelu": "GELU", "relu2": "RELU"}
 
 
@@ -31,7 +36,21 @@ def _number(row: Row, name: str, least: str) -> list[str]:
     if isinstance(value, Key):
         default = least if value.default is None else f"{value.default:g}"
         return [f'.{name} = {{"{value.name}", {default}}}']
-    return [f".{name} = {{NULL, {value:g}}}"] if value else []
+    if value in (None, 0, 1) or callable(value):
+        return []
+    return [f".{name} = {{NULL, {value:g}}}"]
+
+
+def _only(name: str, value: Any = None) -> list[str]:
+    """A key with the one value that is followed; without one it is refused, as others that C does not
+    know."""
+    if value is None:
+        return []
+    if value is False:
+        return [f'.unless = "{name}"']
+    if isinstance(value, str):
+        return [f'.only_text = "{name}"', f'.text = "{value}"']
+    return [f'.only = {{"{name}", {value:g}}}']
 
 
 def _switches(row: Row) -> list[str] | None:
@@ -44,9 +63,18 @@ def _switches(row: Row) -> list[str] | None:
     said: dict[str, Any] = {
         "interleaved": row["interleaved"] is True,
         "layer_norm": row["norm"] == "layer",
+        "norm_bias": row["norm_bias"] is True,
+        "plain_norms": row["norm_weight"] == "none",
         "embed_norm": "embed_norm" in names,
+        "norms_before": "attn_norm" in names,
         "norms_after": "attn_after" in names,
-        "head_norms": row["head_norm"] == "rms",
+        "head_norms": row["head_norm"] != "",
+        "joint_norms": row["head_norm"] == "rms of all",
+        "parallel": row["parallel"] is True or isinstance(row["parallel"], Key),
+        "one_norm": "attn_norm" in names and "ffn_norm" not in names,
+        "full_unrotated": row["no_rope"] == FULL or callable(row["no_rope"]),
+        "needs_window": row["no_rope"] == FULL,
+        "head_bias": row["head_bias"] is True,
         "alibi": row["positions"] == "alibi",
         "learned": row["positions"] == "learned",
         "fused_qkv": "qkv" in names,
@@ -60,9 +88,17 @@ def _switches(row: Row) -> list[str] | None:
     }
     made = [f".{name} = true" for name, is_so in said.items() if is_so]
     made.append(f".activation = VKA_{_ACTIVATIONS[row['activation']]}")
-    for name in ("window", "full_every", "softcap", "logit_softcap", "local_theta"):
+    for name in _NUMBERS:
         made += _number(row, name, "0")
-    made += [f'.unless = "{name}"' for name, values in row["only"].items() if values == (False,)]
+    if isinstance(row["no_rope"], int):
+        made.append(f".unrotated_every = {{NULL, {row['no_rope']}}}")
+    if isinstance(row["parallel"], Key):
+        made.append(f'.parallel_key = "{row["parallel"].name}"')
+    if names.get("ffn_norm", "ffn_norm") != "ffn_norm":
+        made.append(f'.ffn_norm = "{names["ffn_norm"]}"')
+    for name, values in row["only"].items():
+        made += _only(name, *values)
+    made += [f'.needed = "{name}"' for name in row["needed"]]
     made += [f'.inert = "{name}"' for name in row["inert"] if name != "context_length"]
     return made
 
@@ -73,7 +109,7 @@ def table() -> str:
     for name, row in _gguf_rows.ARCHITECTURES.items():
         switches = _switches(row)
         if switches is not None:
-            lines.append(f"FAMILY({name}, {', '.join(switches)})\n")
+            lines.append(f'FAMILY("{name}", {", ".join(switches)})\n')
     return "".join(lines)
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._config import shown
 from .._errors import FileError, UnsupportedError
 from .._gguf import GGUF
@@ -62,6 +64,8 @@ _COMMON: Row = {
     "embed_width": lambda row: row["width"],
     "window": None,
     "inert": ("context_length",),
+    "needed": (),  # keys without which it is not known what is computed
+    "found": {},  # settings of files that have a tensor, by its name
 }
 
 
@@ -89,6 +93,14 @@ _GEMMA2: Row = {
     "window": Key("attention.sliding_window", 4096),
     "softcap": None,
     "logit_softcap": Key("final_logit_softcapping"),
+}
+_NEIGHBOURS: Row = {**_SILU, "interleaved": True}
+_WINDOW: Row = {"window": Key("attention.sliding_window", 0), "full_every": 4}
+_COHERE: Row = {**_SILU, "logit_scale": Key("logit_scale"), "needed": ("logit_scale",)}
+_LEARNED: Row = {
+    "activation": "gelu_tanh",
+    "max_length": Key("context_length"),
+    "inert": (),
 }
 ARCHITECTURES: dict[str, Row] = {
     # Rows of q and k are permuted so that pairs are neighbours.
@@ -125,7 +137,70 @@ ARCHITECTURES: dict[str, Row] = {
         only={"use_parallel_residual": (False,)},  # which the models of 12B have
     ),
     "bloom": _row("bloom", ffn_width=Key("feed_forward_length", four_widths)),
-    "gpt2": _row("gpt2", activation="gelu_tanh", max_length=Key("context_length"), inert=()),
+    "gpt2": _row("gpt2", **_LEARNED),
+    "starcoder": _row("gpt_bigcode", **_LEARNED),
+    "granite": _row(
+        "granite",
+        **_NEIGHBOURS,
+        embed_scale=Key("embedding_scale", 1.0),
+        scale=Key("attention.scale"),
+        residual_scale=Key("residual_scale", 1.0),
+        logit_divisor=Key("logit_scale", 1.0),
+    ),
+    "smollm3": _row("smollm3", **_NEIGHBOURS, no_rope=4),
+    "arcee": _row("arcee", activation="relu2", interleaved=True),
+    "olmo": _row(
+        "olmo", **_NEIGHBOURS, norm_weight="none", only={"attention.clamp_kqv": ()}
+    ),
+    # And OLMo 3, whose layers with a window are those that no scaling reaches.
+    "olmo2": _row("olmo2", **_SILU, **_WINDOW, local_theta=Key("rope.freq_base", 1e4)),
+    "exaone4": _row("exaone4", **_SILU, **_WINDOW),
+    "hunyuan-dense": _row("hunyuan_v1_dense", **_SILU),
+    "seed_oss": _row("seed_oss", **_SILU, names={"ffn_norm": "post_attention_norm"}),
+    "ernie4_5": _row("ernie4_5", **_NEIGHBOURS),
+    "glm4": _row("glm4", **_NEIGHBOURS),
+    "command-r": _row(
+        "cohere",
+        **_COHERE,
+        found={
+            "blk.0.attn_q_norm.weight": {
+                "names": {"q_norm": "attn_q_norm", "k_norm": "attn_k_norm"},
+                "head_norm": "layer of each",
+            }
+        },
+    ),
+    "cohere2": _row("cohere2", **_COHERE, **_WINDOW),
+    "phi2": _row(
+        "phi",
+        activation="gelu_tanh",
+        found={
+            "blk.0.attn_qkv.weight": {
+                "names": {"qkv": "attn_qkv", **dict.fromkeys(("q", "k", "v"))}
+            }
+        },
+    ),
+    "gptneox": _row(
+        "gpt_neox", activation="gelu", parallel=Key("use_parallel_residual", True)
+    ),
+    "falcon": _row(
+        "falcon",
+        activation="gelu",
+        ffn_width=Key("feed_forward_length", four_widths),
+        only={"tensor_data_layout": ("jploski",)},
+        # Those of 40B and 180B norm what feed-forward and attention read each by itself.
+        found={
+            "blk.0.attn_norm_2.weight": {
+                "names": {"attn_norm": "attn_norm_2", "ffn_norm": "attn_norm"}
+            }
+        },
+    ),
+    "mpt": _row(
+        "mpt",
+        ffn_width=Key("feed_forward_length", four_widths),
+        scale=None,
+        only={"attention.clamp_kqv": (), "attention.max_alibi_bias": (8.0,)},
+        needed=("attention.max_alibi_bias",),
+    ),
 }
 
 
@@ -140,6 +215,11 @@ def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Desig
     row = {name: named(value) for name, value in ARCHITECTURES[kind].items()}
     row["only"] = {f"{kind}.{name}": x for name, x in row["only"].items()}
     row["inert"] = [f"{kind}.{name}" for name in row["inert"]]
+    for tensor, changes in row["found"].items():
+        row = of(row, **changes) if tensor in weights else row
+    for name in row["needed"]:
+        if f"{kind}.{name}" not in keys.values:
+            raise FileError(f"{keys.where}: there is no {kind}.{name}")
     rows = (file.shape("token_embd.weight") or (1,))[0]
     fused = "attn_qkv" if "qkv" in row["names"] else "attn_q"
     row.update(
@@ -148,22 +228,44 @@ def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Desig
         o_bias="blk.0.attn_output.bias" in weights,
         mlp_bias="blk.0.ffn_down.bias" in weights,
         tied="output.weight" not in weights,
+        head_bias="output.bias" in weights,
     )
     row = table.settings(keys, table.chosen(keys, row), READERS)
     keys.only(f"{kind}.attention.value_length", row["head_dim"])
+    name = f"{kind}.attention.sliding_window"
     if row["window"] is not None and row["window"] < 0:
-        name = f"{kind}.attention.sliding_window"
         raise FileError(f"{keys.where}: {name}: {row['window']} is negative")
-    kinds = layer_kinds(keys, {**row, "window": row["window"] or None})
+    if row["no_rope"] == FULL and not row["window"]:
+        raise FileError(f"{keys.where}: {name}: expected at least 1: layers without are not rotated")
+    kinds = _kinds(keys, kind, row)
     windows = [row["window"] if k == SLIDING else None for k in kinds]
     if row["positions"] != "rope":
         return Design(row, windows, [None] * row["n_layer"])
     dim = keys.size(f"{kind}.rope.dimension_count", row["head_dim"])
     rope = _rope(keys, kind, weights, dim)
-    if row["local_theta"] is None:
-        return Design(row, windows, [rope] * row["n_layer"])
-    local = Rope(dim, row["local_theta"])
-    return Design(row, windows, [rope if k == FULL else local for k in kinds])
+    local = rope if row["local_theta"] is None else Rope(dim, row["local_theta"])
+    ropes: list[Rope | None] = [rope if k == FULL else local for k in kinds]
+    if row["no_rope"] == FULL:
+        ropes = [None if k == FULL else x for k, x in zip(kinds, ropes)]
+    elif row["no_rope"]:  # of each so many layers the last one
+        ropes = [None if (i + 1) % row["no_rope"] == 0 else x for i, x in enumerate(ropes)]
+    return Design(row, windows, ropes)
+
+
+def _kinds(keys: Keys, kind: str, row: Row) -> list[str]:
+    """FULL or SLIDING of each layer, by an array that says which have a window, or by their number."""
+    name = f"{kind}.attention.sliding_window_pattern"
+    listed = keys.values.get(name)
+    if not isinstance(listed, np.ndarray) or listed.dtype != np.bool_:
+        return layer_kinds(keys, {**row, "window": row["window"] or None})
+    keys.left.discard(name)
+    if len(listed) != row["n_layer"]:
+        raise FileError(
+            f"{keys.where}: {name}: expected {row['n_layer']} of them, got {len(listed)}"
+        )
+    if not row["window"] and listed.any():
+        raise FileError(f"{keys.where}: {name}: expected an attention.sliding_window")
+    return [SLIDING if x else FULL for x in listed]
 
 
 def _rope(keys: Keys, kind: str, weights: Weights, dim: int) -> Rope:

@@ -64,7 +64,7 @@ static enum vka_status find_group(const struct loader *l, uint32_t i, const stru
         snprintf(name, sizeof name, "blk.%u.%s.weight", i, group->stacked[*n].name);
         TRY(loader_find(l, name, rows, group->width, &weights[*n]));
         snprintf(name, sizeof name, "blk.%u.%s.bias", i, group->stacked[*n].name);
-        if (group->is_norm ? l->family->layer_norm : vka_gguf_find(l->file, name) != NULL)
+        if (group->is_norm ? l->family->norm_bias : vka_gguf_find(l->file, name) != NULL)
             TRY(loader_find(l, name, 0, rows ? rows : group->width, &biases[(*n_bias)++]));
         if (*n_bias && *n_bias != *n + 1)
             return loader_refuse(l, "a bias is missing, or it should be", name);
@@ -101,16 +101,20 @@ static enum vka_status load_block(const struct loader *l, const struct decoder *
 {
     const struct family *f = m->family;
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim, ffn = m->ffn_width;
+    const uint32_t q_norm = f->joint_norms ? heads : m->head_dim;
+    const uint32_t k_norm = f->joint_norms ? kv : m->head_dim;
+    const bool before = f->norms_before && !f->plain_norms;
+    const char *ffn_norm = f->ffn_norm ? f->ffn_norm : "ffn_norm";
     const struct {
         bool has;
         struct group group;
     } groups[] = {
-        {true, {{{"attn_norm", 0}}, m->width, &b->attn_norm, true}},
-        {true, {{{"ffn_norm", 0}}, m->width, &b->ffn_norm, true}},
+        {before, {{{"attn_norm", 0}}, m->width, &b->attn_norm, true}},
+        {before && !f->one_norm, {{{ffn_norm, 0}}, m->width, &b->ffn_norm, true}},
         {f->norms_after, {{{"post_attention_norm", 0}}, m->width, &b->attn_after, true}},
         {f->norms_after, {{{"post_ffw_norm", 0}}, m->width, &b->ffn_after, true}},
-        {f->head_norms, {{{"attn_q_norm", 0}}, m->head_dim, &b->q_norm, true}},
-        {f->head_norms, {{{"attn_k_norm", 0}}, m->head_dim, &b->k_norm, true}},
+        {f->head_norms, {{{"attn_q_norm", 0}}, q_norm, &b->q_norm, true}},
+        {f->head_norms, {{{"attn_k_norm", 0}}, k_norm, &b->k_norm, true}},
         {f->fused_qkv, {{{"attn_qkv", heads + 2 * kv}}, m->width, b->qkv, false}},
         {!f->fused_qkv,
          {{{"attn_q", heads}, {"attn_k", kv}, {"attn_v", kv}}, m->width, b->qkv, false}},
@@ -127,18 +131,18 @@ static enum vka_status load_block(const struct loader *l, const struct decoder *
     return VKA_OK;
 }
 
-/* A norm of the model. divisor: of what it gives; 0: 1. */
+/* A norm of the model, without weights none. factor: of what it gives; 0: 1. */
 static enum vka_status load_norm(const struct loader *l, const char *name, uint32_t width,
-                                 float divisor, struct affine *norm)
+                                 float factor, struct affine *norm)
 {
     const struct vka_gguf_tensor *t;
     struct vka_tensor **const to[] = {&norm->weight, &norm->bias};
     static const char *const ends[] = {"weight", "bias"};
-    for (size_t i = 0; i < (l->family->layer_norm ? 2 : 1); i++) {
+    for (size_t i = 0; i < (l->family->plain_norms ? 0 : l->family->norm_bias ? 2 : 1); i++) {
         char full[64];
         snprintf(full, sizeof full, "%s.%s", name, ends[i]);
         TRY(loader_find(l, full, 0, width, &t));
-        if (divisor <= 0) {
+        if (factor <= 0) {
             TRY(upload(l, &t, 1, to[i]));
             continue;
         }
@@ -148,7 +152,7 @@ static enum vka_status load_norm(const struct loader *l, const char *name, uint3
                                        : loader_refuse(l, "expected float32", full);
         memcpy(x, t->data, t->size);
         for (uint32_t j = 0; j < width; j++)
-            x[j] *= 1 / divisor;
+            x[j] *= factor;
         enum vka_status status = load_floats(l, x, width, to[i]);
         free(x);
         TRY(status);
@@ -173,9 +177,21 @@ static enum vka_status load_slopes(const struct loader *l, struct decoder *m)
     return status;
 }
 
+static enum vka_status load_head(const struct loader *l, struct decoder *m)
+{
+    m->head.weight = m->embedding;
+    if (vka_gguf_find(l->file, "output.weight"))
+        TRY(load(l, "output.weight", m->n_token, m->width, &m->head.weight));
+    if (m->family->head_bias && vka_gguf_find(l->file, "output.bias"))
+        TRY(load(l, "output.bias", 0, m->n_token, &m->head.bias));
+    return VKA_OK;
+}
+
 static enum vka_status load_all(const struct loader *l, struct decoder *m)
 {
+    float residual = 0;
     TRY(loader_read_sizes(l, m));
+    TRY(loader_read_factors(l, m, &residual));
     TRY(loader_check_keys(l));
     m->blocks = calloc(m->n_block, sizeof *m->blocks);
     if (!m->blocks)
@@ -185,14 +201,14 @@ static enum vka_status load_all(const struct loader *l, struct decoder *m)
         TRY(load(l, "position_embd.weight", m->n_position, m->width, &m->positions));
     if (m->family->embed_norm)
         TRY(load_norm(l, "token_embd_norm", m->width, 0, &m->embed_norm));
-    TRY(load_norm(l, "output_norm", m->width, m->logit_softcap, &m->norm));
+    TRY(load_norm(l, "output_norm", m->width, m->norm_factor, &m->norm));
     if (m->logit_softcap > 0)
         TRY(load_floats(l, &m->logit_softcap, 1, &m->cap));
+    if (residual > 0 && (residual < 1 || residual > 1))
+        TRY(load_floats(l, &residual, 1, &m->residual_scale));
     if (m->family->alibi)
         TRY(load_slopes(l, m));
-    m->head = m->embedding;
-    if (vka_gguf_find(l->file, "output.weight"))
-        TRY(load(l, "output.weight", m->n_token, m->width, &m->head));
+    TRY(load_head(l, m));
     for (uint32_t i = 0; i < m->n_block; i++)
         TRY(load_block(l, m, i, &m->blocks[i]));
     return loader_check_tensors(l);
@@ -232,12 +248,14 @@ static void free_affines(struct affine *affine, size_t n)
 
 void decoder_free(struct decoder *m)
 {
-    if (m->head != m->embedding)
-        vka_tensor_destroy(&m->head);
+    if (m->head.weight != m->embedding)
+        vka_tensor_destroy(&m->head.weight);
+    vka_tensor_destroy(&m->head.bias);
     vka_tensor_destroy(&m->embedding);
     vka_tensor_destroy(&m->positions);
     vka_tensor_destroy(&m->alibi);
     vka_tensor_destroy(&m->cap);
+    vka_tensor_destroy(&m->residual_scale);
     free_affines(&m->embed_norm, 1);
     free_affines(&m->norm, 1);
     for (uint32_t i = 0; m->blocks && i < m->n_block; i++) {
@@ -251,6 +269,8 @@ void decoder_free(struct decoder *m)
     }
     free(m->blocks);
     free(m->frequencies);
+    free(m->full);
     m->blocks = NULL;
     m->frequencies = NULL;
+    m->full = NULL;
 }

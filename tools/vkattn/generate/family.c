@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FAMILY(NAME, ...) {.name = #NAME, __VA_ARGS__},
+#define FAMILY(NAME, ...) {.name = NAME, __VA_ARGS__},
 static const struct family families[] = {
 #include "families.def"
 };

@@ -96,6 +96,35 @@ static enum vka_status expect(const struct loader *l, const char *key, uint32_t 
     return n == wanted ? VKA_OK : loader_refuse(l, "a value that is not supported here", full);
 }
 
+/* Which blocks have a window: by a bool for each, or each full_every-th has none. */
+static enum vka_status read_windows(const struct loader *l, struct decoder *m)
+{
+    char full[96];
+    const struct family *f = l->family;
+    TRY(count(l, &f->window, &m->window));
+    TRY(count(l, &f->unrotated_every, &m->unrotated_every));
+    if (f->needs_window && !m->window) {
+        loader_key(l, f->window.name, full);
+        return loader_refuse(l, "is missing or 0", full);
+    }
+    const struct vka_gguf_value *each =
+        f->window.name ? loader_key(l, "attention.sliding_window_pattern", full) : NULL;
+    if (!each || each->type != VKA_GGUF_ARRAY || each->item != VKA_GGUF_BOOL)
+        return count(l, &f->full_every, &m->full_every);
+    m->full = calloc(m->n_block, sizeof *m->full);
+    if (!m->full)
+        return VKA_OUT_OF_HOST_MEMORY;
+    for (uint32_t i = 0; i < m->n_block; i++) {
+        int64_t slides = 0;
+        if (each->count != m->n_block || !vka_gguf_integer(each, i, &slides))
+            return loader_refuse(l, "is not of as many as there are blocks", full);
+        if (slides && !m->window)
+            return loader_refuse(l, "without attention.sliding_window", full);
+        m->full[i] = !slides;
+    }
+    return VKA_OK;
+}
+
 static enum vka_status read_heads(const struct loader *l, struct decoder *m)
 {
     char full[96];
@@ -106,12 +135,28 @@ static enum vka_status read_heads(const struct loader *l, struct decoder *m)
     loader_key(l, "attention.head_count_kv", full);
     if (m->n_head % m->n_kv_head)
         return loader_refuse(l, "does not divide the number of heads", full);
-    if (l->family->gemma_scale && (m->n_block == 46 || m->n_block == 62))
+    return read_windows(l, m);
+}
+
+enum vka_status loader_read_factors(const struct loader *l, struct decoder *m, float *residual)
+{
+    const struct family *f = l->family;
+    float by = 1, divisor = 1;
+    TRY(factor(l, &f->softcap, &m->softcap));
+    TRY(factor(l, &f->logit_softcap, &m->logit_softcap));
+    TRY(factor(l, &f->embed_scale, &m->embed_scale));
+    TRY(factor(l, &f->scale, &m->scale));
+    TRY(factor(l, &f->residual_scale, residual));
+    TRY(factor(l, &f->logit_scale, &by));
+    TRY(factor(l, &f->logit_divisor, &divisor));
+    if (f->root_scaled)
+        m->embed_scale = (float)sqrt(m->width);
+    if (f->gemma_scale && (m->n_block == 46 || m->n_block == 62))
         m->scale = 1 / sqrtf((float)m->width / (float)m->n_head);
-    TRY(count(l, &l->family->window, &m->window));
-    TRY(count(l, &l->family->full_every, &m->full_every));
-    TRY(factor(l, &l->family->softcap, &m->softcap));
-    return factor(l, &l->family->logit_softcap, &m->logit_softcap);
+    const double cap = m->logit_softcap > 0 ? (double)m->logit_softcap : 1;
+    const double logits = (by > 0 ? (double)by : 1) / (divisor > 0 ? (double)divisor : 1) / cap;
+    m->norm_factor = logits < 1 || logits > 1 ? (float)logits : 0;
+    return VKA_OK;
 }
 
 /* What the rotary embedding is slowed down by: all of it by a factor, and by one for each pair. */
@@ -165,10 +210,52 @@ static enum vka_status read_rotation(const struct loader *l, struct decoder *m)
     return read_scaling(l, m);
 }
 
+/* A bool of the file; *flag stays as it is where the file has none. */
+static enum vka_status read_bool(const struct loader *l, const char *key, bool *flag)
+{
+    char full[96];
+    const struct vka_gguf_value *given = key ? loader_key(l, key, full) : NULL;
+    if (given && given->type != VKA_GGUF_BOOL)
+        return loader_refuse(l, "is not true or false", full);
+    if (given)
+        memcpy(flag, given->data, sizeof *flag);
+    return VKA_OK;
+}
+
+/* What the file has to say, so that it is of the family that is computed. */
+static enum vka_status read_switches(const struct loader *l, struct decoder *m)
+{
+    const struct family *f = l->family;
+    char full[96];
+    bool flag = false;
+    float number = 0;
+    m->parallel = f->parallel;
+    TRY(read_bool(l, f->parallel_key, &m->parallel));
+    TRY(read_bool(l, f->unless, &flag));
+    if (flag) {
+        loader_key(l, f->unless, full);
+        return loader_refuse(l, "is not false, which alone is supported", full);
+    }
+    if (f->needed && !loader_key(l, f->needed, full))
+        return loader_refuse(l, "is missing", full);
+    if (f->only.name) {
+        TRY(real(l, f->only.name, f->only.value, 0, &number));
+        loader_key(l, f->only.name, full);
+        if (number < (float)f->only.value || number > (float)f->only.value)
+            return loader_refuse(l, "a value that is not supported here", full);
+    }
+    const struct vka_gguf_value *said = f->only_text ? loader_key(l, f->only_text, full) : NULL;
+    const char *text = "";
+    size_t at = 0, size = 0;
+    if (said && !(vka_gguf_string(said, &at, &text, &size) && size == strlen(f->text) &&
+                  memcmp(text, f->text, size) == 0))
+        return loader_refuse(l, "a value that is not supported here", full);
+    return VKA_OK;
+}
+
 enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m)
 {
     char full[96];
-    bool flag = false;
     const struct vka_gguf_tensor *tokens = vka_gguf_find(l->file, "token_embd.weight");
     if (!tokens || tokens->rank != 2 || tokens->shape[0] > 1 << 24)
         return loader_refuse(l, "is missing or no matrix", "token_embd.weight");
@@ -186,13 +273,7 @@ enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m)
     loader_key(l, "context_length", full);
     if (l->family->inert)
         loader_key(l, l->family->inert, full);
-    const struct vka_gguf_value *unless =
-        l->family->unless ? loader_key(l, l->family->unless, full) : NULL;
-    if (unless && unless->type == VKA_GGUF_BOOL)
-        memcpy(&flag, unless->data, sizeof flag);
-    if (unless && (unless->type != VKA_GGUF_BOOL || flag))
-        return loader_refuse(l, "is not false, which alone is supported", full);
-    return VKA_OK;
+    return read_switches(l, m);
 }
 
 enum vka_status loader_check_keys(const struct loader *l)

@@ -35,6 +35,9 @@ enum vka_status loader_find(const struct loader *l, const char *name, uint64_t r
 /* Reads sizes and numbers of the family into *m. */
 enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m);
 
+/* Reads factors, of which *residual is that of what a block adds, 0: 1. */
+enum vka_status loader_read_factors(const struct loader *l, struct decoder *m, float *residual);
+
 /* Refuses keys, and tensors that have data, which nothing has asked for. */
 enum vka_status loader_check_keys(const struct loader *l);
 enum vka_status loader_check_tensors(const struct loader *l);

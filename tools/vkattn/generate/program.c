@@ -1,7 +1,5 @@
 #include "program.h"
 
-#include <math.h>
-
 static void add_linear(struct graph *g, struct vka_tensor *input, const struct affine *by,
                        bool accumulate, struct vka_tensor *output)
 {
@@ -39,11 +37,20 @@ static void norm(struct graph *g, const struct decoder *m, struct vka_tensor *x,
                      .output = output));
 }
 
+static void binary(struct graph *g, enum vka_binary kind, struct vka_tensor *a,
+                   struct vka_tensor *b, struct vka_tensor *output)
+{
+    if (g->status == VKA_OK)
+        g->status = vka_plan_add_binary(
+            g->plan, VKA_INFO(vka_binary_op, .kind = kind, .a = a, .b = b, .output = output));
+}
+
 /* Rows between the operations, shared by all blocks. */
 struct rows {
     struct vka_tensor *x, *normed, *added;   /* [1][rows][width]; added: NULL where x takes sums */
     struct vka_tensor *qkv, *context;        /* projections */
-    struct vka_tensor *q, *k, *v, *contexth; /* the same by heads */
+    struct vka_tensor *all_q, *all_k;        /* columns of qkv */
+    struct vka_tensor *q, *k, *v, *contexth; /* by heads */
     struct vka_tensor *inner, *gate, *up;    /* [1][rows][..], and its halves; up NULL: one alone */
 };
 
@@ -53,12 +60,14 @@ static struct rows make_rows(struct graph *g, const struct decoder *m)
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
     struct rows r = {.x = graph_rows(g, m->width),
                      .normed = graph_rows(g, m->width),
-                     .added = f->norms_after ? graph_rows(g, m->width) : NULL,
+                     .added = f->norms_after || m->residual_scale ? graph_rows(g, m->width) : NULL,
                      .qkv = graph_rows(g, heads + 2 * kv),
                      .context = graph_rows(g, heads),
                      .inner = graph_rows(g, f->gated ? 2 * m->ffn_width : m->ffn_width)};
-    r.q = graph_heads(g, graph_slice(g, r.qkv, 2, 0, heads), m->n_head, m->head_dim);
-    r.k = graph_heads(g, graph_slice(g, r.qkv, 2, heads, kv), m->n_kv_head, m->head_dim);
+    r.all_q = graph_slice(g, r.qkv, 2, 0, heads);
+    r.all_k = graph_slice(g, r.qkv, 2, heads, kv);
+    r.q = graph_heads(g, r.all_q, m->n_head, m->head_dim);
+    r.k = graph_heads(g, r.all_k, m->n_kv_head, m->head_dim);
     r.v = graph_heads(g, graph_slice(g, r.qkv, 2, heads + kv, kv), m->n_kv_head, m->head_dim);
     r.contexth = graph_heads(g, r.context, m->n_head, m->head_dim);
     r.gate = graph_slice(g, r.inner, 2, 0, m->ffn_width);
@@ -73,29 +82,45 @@ static void join(struct graph *g, const struct decoder *m, const struct rows *r,
     add_linear(g, input, by, !r->added, r->added ? r->added : r->x);
     if (!r->added)
         return;
-    norm(g, m, r->added, after, r->added);
-    if (g->status == VKA_OK)
-        g->status = vka_plan_add_binary(g->plan, VKA_INFO(vka_binary_op, .kind = VKA_ADD, .a = r->x,
-                                                          .b = r->added, .output = r->x));
+    if (m->family->norms_after)
+        norm(g, m, r->added, after, r->added);
+    if (m->residual_scale)
+        binary(g, VKA_MULTIPLY, r->added, m->residual_scale, r->added);
+    binary(g, VKA_ADD, r->x, r->added, r->x);
 }
 
 /* Whether block i sees all keys, not those of a window alone. */
 static bool sees_all(const struct decoder *m, uint32_t i)
 {
+    if (m->full)
+        return m->full[i];
     return !m->window || (m->full_every && (i + 1) % m->full_every == 0);
+}
+
+/* The rotary embedding of block i; dim 0: it has none. */
+static struct vka_rope rope_of(const struct decoder *m, uint32_t i)
+{
+    const bool all = sees_all(m, i), local = !all && m->local_base > 0;
+    if ((m->family->full_unrotated && m->window && all) ||
+        (m->unrotated_every && (i + 1) % m->unrotated_every == 0))
+        return (struct vka_rope){0};
+    return (struct vka_rope){.dim = m->rope_dim,
+                             .base = local            ? m->local_base
+                                     : m->frequencies ? 0
+                                                      : m->rope_base,
+                             .frequencies = local ? NULL : m->frequencies,
+                             .interleaved = m->family->interleaved};
 }
 
 static void attend(struct program *p, const struct decoder *m, uint32_t i, const struct rows *r,
                    struct vka_cache *cache)
 {
-    const bool all = sees_all(m, i), local = !all && m->local_base > 0;
+    const bool all = sees_all(m, i), each = !m->family->joint_norms;
     const struct decoder_block *w = &m->blocks[i];
-    const struct vka_rope rope = {.dim = m->rope_dim,
-                                  .base = local            ? m->local_base
-                                          : m->frequencies ? 0
-                                                           : m->rope_base,
-                                  .frequencies = local ? NULL : m->frequencies,
-                                  .interleaved = m->family->interleaved};
+    if (!each) {
+        norm(&p->graph, m, r->all_q, &w->q_norm, r->all_q);
+        norm(&p->graph, m, r->all_k, &w->k_norm, r->all_k);
+    }
     const struct vka_attention_op op = {
         .struct_size = sizeof op,
         .q = r->q,
@@ -112,10 +137,10 @@ static void attend(struct program *p, const struct decoder *m, uint32_t i, const
                     .scale = m->scale,
                     .softcap = m->softcap,
                     .alibi = m->alibi,
-                    .q_norm = w->q_norm.weight,
-                    .k_norm = w->k_norm.weight,
-                    .norm_epsilon = w->q_norm.weight ? m->epsilon : 0,
-                    .rope = rope}};
+                    .q_norm = each ? w->q_norm.weight : NULL,
+                    .k_norm = each ? w->k_norm.weight : NULL,
+                    .norm_epsilon = each && w->q_norm.weight ? m->epsilon : 0,
+                    .rope = rope_of(m, i)}};
     if (p->graph.status == VKA_OK)
         p->graph.status = vka_plan_add_attention(p->graph.plan, &op);
 }
@@ -124,18 +149,24 @@ static void add_block(struct program *p, const struct decoder *m, uint32_t i, co
                       struct vka_cache *cache)
 {
     struct graph *g = &p->graph;
+    const struct family *f = m->family;
     const struct decoder_block *w = &m->blocks[i];
-    norm(g, m, r->x, &w->attn_norm, r->normed);
-    linears(g, r->normed, w->qkv, DECODER_MOST_STACKED, r->qkv);
+    struct vka_tensor *read = f->norms_before ? r->normed : r->x;
+    if (f->norms_before)
+        norm(g, m, r->x, &w->attn_norm, r->normed);
+    linears(g, read, w->qkv, DECODER_MOST_STACKED, r->qkv);
     attend(p, m, i, r, cache);
+    const bool more = f->norms_before && !f->one_norm;
+    if (more && m->parallel) /* of x without what attention adds */
+        norm(g, m, r->x, &w->ffn_norm, r->normed);
     join(g, m, r, r->context, &w->o, &w->attn_after);
-    norm(g, m, r->x, &w->ffn_norm, r->normed);
-    linears(g, r->normed, w->gate_up, 2, r->inner);
+    if (more && !m->parallel)
+        norm(g, m, r->x, &w->ffn_norm, r->normed);
+    linears(g, read, w->gate_up, 2, r->inner);
     if (g->status == VKA_OK)
         g->status = vka_plan_add_activation(
-            g->plan,
-            VKA_INFO(vka_activation_op, .kind = m->family->activation, .input = r->gate,
-                     .multiplier = m->family->squared ? r->gate : r->up, .output = r->gate));
+            g->plan, VKA_INFO(vka_activation_op, .kind = f->activation, .input = r->gate,
+                              .multiplier = f->squared ? r->gate : r->up, .output = r->gate));
     join(g, m, r, r->gate, &w->down, &w->ffn_after);
 }
 
@@ -152,9 +183,7 @@ static void add_positions(struct program *p, const struct decoder *m, const stru
         table = graph_slice(g, table, 0, sampling->first, m->n_position - sampling->first);
     }
     graph_gather(g, table, p->places, r->normed);
-    if (g->status == VKA_OK)
-        g->status = vka_plan_add_binary(g->plan, VKA_INFO(vka_binary_op, .kind = VKA_ADD, .a = r->x,
-                                                          .b = r->normed, .output = r->x));
+    binary(g, VKA_ADD, r->x, r->normed, r->x);
 }
 
 /* The embeddings of the ids. */
@@ -162,11 +191,10 @@ static void add_begin(struct program *p, const struct decoder *m, const struct r
                       const struct sampling *sampling)
 {
     struct graph *g = &p->graph;
-    const float scale = m->family->root_scaled ? (float)sqrt(m->width) : 0;
     if (g->status == VKA_OK)
-        g->status =
-            vka_plan_add_gather(g->plan, VKA_INFO(vka_gather_op, .table = m->embedding,
-                                                  .ids = p->ids, .scale = scale, .output = r->x));
+        g->status = vka_plan_add_gather(g->plan, VKA_INFO(vka_gather_op, .table = m->embedding,
+                                                          .ids = p->ids, .scale = m->embed_scale,
+                                                          .output = r->x));
     if (m->positions)
         add_positions(p, m, r, sampling);
     if (m->family->embed_norm)
@@ -184,7 +212,7 @@ static void add_end(struct program *p, const struct decoder *m, const struct row
     struct vka_tensor *table =
         graph_reshape(g, r->normed, 2, (const uint32_t[]){g->rows, m->width});
     graph_gather(g, table, p->last, row);
-    add_linear(g, row, &(const struct affine){m->head, NULL}, false, logits);
+    add_linear(g, row, &m->head, false, logits);
     if (m->cap && g->status == VKA_OK)
         g->status = vka_plan_add_activation(g->plan, VKA_INFO(vka_activation_op, .kind = VKA_TANH,
                                                               .input = logits, .multiplier = m->cap,

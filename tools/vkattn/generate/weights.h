@@ -19,22 +19,27 @@ struct decoder_block {
     struct affine attn_norm, attn_after, ffn_norm, ffn_after;
     struct affine qkv[DECODER_MOST_STACKED], o;
     struct affine gate_up[2], down;
-    struct affine q_norm, k_norm; /* [head_dim] */
+    struct affine q_norm, k_norm; /* [head_dim], or of all heads */
 };
 
 struct decoder {
     const struct family *family;
     uint32_t width, n_block, n_head, n_kv_head, head_dim, ffn_width, n_token, rope_dim;
-    uint32_t n_position;                         /* 0: any number */
-    uint32_t window, full_every;                 /* as those of the family */
+    uint32_t n_position;                          /* 0: any number */
+    uint32_t window, full_every, unrotated_every; /* as those of the family */
+    bool *full;    /* [n_block]: sees all keys, by the file; or NULL */
+    bool parallel; /* as the family's */
     float rope_base, local_base, epsilon, scale; /* local_base 0: no other; scale 0: the default */
-    float softcap, logit_softcap;                /* 0: none */
+    float softcap, logit_softcap, embed_scale;   /* 0: none */
+    float norm_factor;                           /* of the last norm's weight and bias; 0: none */
     double *frequencies;                         /* [rope_dim / 2] in place of rope_base; or NULL */
     struct vka_tensor *alibi, *cap;              /* [n_head]; [1], logit_softcap; or NULL */
+    struct vka_tensor *residual_scale;           /* [1], of what a block adds, or NULL */
     struct vka_tensor *positions;                /* [n_position][width], or NULL */
-    struct vka_tensor *embedding, *head;         /* head: the embedding where they are tied */
-    struct affine embed_norm, norm;              /* norm: its weight is divided by logit_softcap */
-    struct decoder_block *blocks;                /* [n_block] */
+    struct vka_tensor *embedding;
+    struct affine head; /* its weight is the embedding where they are tied */
+    struct affine embed_norm, norm;
+    struct decoder_block *blocks; /* [n_block] */
 };
 
 #endif
