@@ -43,6 +43,8 @@ def read_json_file(path: str, kind: type = dict) -> Any:
             text = file.read()
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read: {error}") from error
+    if text.startswith("version https://git-lfs"):
+        raise FileError(f"{path}: a pointer of Git LFS, not the file itself: `git lfs pull` gets it")
     return read_json(text, path, kind)
 
 

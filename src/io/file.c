@@ -3,9 +3,12 @@
 #include "io/file.h"
 #include "core/os.h"
 
+#include <string.h>
+
 enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const void *file,
                                 char *error)
 {
+    static const char lfs[] = "version https://git-lfs"; /* in place of a file that is elsewhere */
     enum vka_status status = VKA_OK;
     uint64_t size;
     FILE *stream;
@@ -29,6 +32,11 @@ enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const 
             status = vka_io_fail_errno(error, path, "map");
     }
     fclose(stream);
+    if (size >= sizeof lfs - 1 && map->data && memcmp(map->data, lfs, sizeof lfs - 1) == 0) {
+        vka_io_map_close(map);
+        status = vka_io_fail(error, VKA_IO, path,
+                             "a pointer of Git LFS, not the file itself: `git lfs pull` gets it");
+    }
     return status;
 }
 

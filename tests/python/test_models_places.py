@@ -21,6 +21,8 @@ EXPECTED = "; expected a folder with config.json and safetensors files, or a GGU
         (["model.onnx", "config.json"], "model.onnx is a graph of ONNX, which is not supported"),
         (["model.bin", "config.json", "vocabulary.json"], "model.bin is of CTranslate2, which"),
         (["model-q4_0.gguf", "model-q8_0.gguf"], "path of a GGUF file in it, such as model-q4_0.gg"),
+        (["adapter_config.json", "adapter_model.safetensors"], "adapters are not supported: merge"),
+        (["adapter_config.json", "config.json", "model.safetensors"], "adapters are not supported"),
         (["config.json"], "there is no model.safetensors" + EXPECTED),
         (["model.safetensors"], "there is no config.json" + EXPECTED),
         ([], "there is no config.json" + EXPECTED),
@@ -43,3 +45,15 @@ def test_paths(device, tmp_path, monkeypatch):
     ):
         with pytest.raises(vkattn.VkattnError, match=sentence):
             vkattn.models.load(path, device=device)
+
+
+def test_pointers_of_git_lfs(device, tmp_path):
+    """What a clone without Git LFS has in place of large files."""
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 538090408\n"
+    said = "a pointer of Git LFS, not the file itself: `git lfs pull` gets it"
+    for name in ("model.gguf", "model.safetensors", "config.json"):
+        (tmp_path / "config.json").write_text(CONFIG)
+        (tmp_path / name).write_text(text)
+        place = tmp_path / name if name.endswith(".gguf") else tmp_path
+        with pytest.raises(vkattn.FileError, match=f"{name}: {said}"):
+            vkattn.models.load(place, device=device)

@@ -36,6 +36,11 @@ def check_path(place: str) -> None:
 def check_folder(folder: str, *needed: str) -> None:
     """Refuses a folder that has none of the needed files, by what it has in their place."""
     names = sorted(os.listdir(folder))
+    if "adapter_config.json" in names:
+        raise UnsupportedError(
+            f"{folder}: adapter_config.json: adapters are not supported: merge it into the model's"
+            " weights by `merge_and_unload` of peft"
+        )
     if not set(needed).isdisjoint(names):
         return
     gguf = [name for name in names if name.endswith(".gguf")]
