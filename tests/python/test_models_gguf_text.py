@@ -160,6 +160,7 @@ def test_words_of_bert():
     ("gpt2", {"pre": 3}, "pre 3 is not supported"),
     ("gpt2", {"merges": None}, "expected tokenizer.ggml.tokens and tokenizer.ggml.merges"),
     ("gpt2", {"merges": ["a b c"]}, "a merge is no pair"),
+    ("gpt2", {"merges": ["a zq"]}, "merges: 'a zq' is of, or makes, what is no token"),
     ("gpt2", {"tokens": ["a", "a"]}, "a token occurs twice"),
     ("llama", {"model": "rwkv"}, "model 'rwkv' is not supported, expected one of gpt2, llama"),
     ("llama", {"tokens": None}, "expected tokenizer.ggml.tokens"),

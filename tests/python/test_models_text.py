@@ -232,3 +232,14 @@ def test_generated(load):
     ids = list(model.generate("the th", 12, stop=()))
     pieces = list(model.stream("the th", 12, stop=()))
     assert "".join(pieces) == model.decode(ids) and all(pieces)
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}}'])
+def test_broken_tokenizer(tmp_path, text):
+    """What the package says of a file is a FileError that names it."""
+    pytest.importorskip("tokenizers", reason=REASON)
+    from vkattn.models._text import Text
+
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(vkattn.FileError, match="tokenizer.json: "):
+        Text(str(tmp_path)).encode("a")

@@ -195,9 +195,16 @@ def _bpe(vocabulary: Vocabulary) -> Any:
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if any(len(pair) != 2 for pair in pairs):
         raise FileError(f"{path}: tokenizer.ggml: a merge is no pair")
+    vocab = {t: i for i, t in enumerate(vocabulary.tokens)}
+    for first, second in pairs:  # the package panics at some of them
+        if first not in vocab or second not in vocab or first + second not in vocab:
+            raise FileError(
+                f"{path}: tokenizer.ggml.merges: {shown(f'{first} {second}')} is of, or makes, what"
+                " is no token"
+            )
     made = tokenizers.Tokenizer(
         tokenizers.models.BPE(
-            vocab={t: i for i, t in enumerate(vocabulary.tokens)},
+            vocab=vocab,
             merges=pairs,
             ignore_merges=pre.whole_words,
         )
@@ -334,6 +341,13 @@ KINDS: dict[str, tuple[Kind, bool, bool]] = {
 }
 
 
+def of_package(error: BaseException, where: str) -> BaseException:
+    """What the package says of a file in a sentence; its panics are no Exception."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        return FileError(f"{where}: {error}")
+    return error
+
+
 def tokenizer_of_gguf(tokenizers: Any, file: GGUF) -> Any:
     model = file.metadata.get("tokenizer.ggml.model")
     if not isinstance(model, str) or model not in KINDS:
@@ -351,8 +365,8 @@ def tokenizer_of_gguf(tokenizers: Any, file: GGUF) -> Any:
         _set_ends(vocabulary, made, model == "bert", add_bos, add_eos)
     except (FileError, UnsupportedError):
         raise
-    except Exception as error:  # the package's own, such as of a merge of tokens that are not there
-        raise FileError(f"{file.path}: tokenizer.ggml: {error}") from error
+    except BaseException as error:
+        raise of_package(error, f"{file.path}: tokenizer.ggml") from error
     return made
 
 

@@ -12,7 +12,7 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._numbers import whole, wholes
 from ._chat import Messages, template_of
-from ._gguf_text import CONTROL, USER_DEFINED, token_types, tokenizer_of_gguf
+from ._gguf_text import CONTROL, USER_DEFINED, of_package, token_types, tokenizer_of_gguf
 
 # Control tokens that end a text or a turn, as models of these families write them.
 _ENDS = {
@@ -50,7 +50,10 @@ class Text:
                 path = os.path.join(self.where, "tokenizer.json")
                 if not os.path.isfile(path):
                     raise FileError(f"{path}: there is no such file, which a text needs; give ids")
-                self._made = tokenizers.Tokenizer.from_file(path)
+                try:
+                    self._made = tokenizers.Tokenizer.from_file(path)
+                except BaseException as error:
+                    raise of_package(error, path) from error
             self._made.no_padding()
             self._made.no_truncation()
             if self.most is not None:
