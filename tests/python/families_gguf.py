@@ -9,7 +9,7 @@ import numpy as np
 import test_gguf
 
 from vkattn.models._design import design_of_config
-from vkattn.models._source import Keys
+from vkattn.models._keys import Keys
 
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 # Names in a layer, and outside of them.

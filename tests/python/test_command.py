@@ -148,6 +148,34 @@ def test_embed_nomic(device, tmp_path):
         assert said in command(*words, code=2)
 
 
+@pytest.mark.parametrize("name", ["t5", "t5 1.1"])
+def test_embed_t5(device, tmp_path, name):
+    """Plain and gated, past the distances that have a bucket of their own."""
+    tensors = encoders.renamed("t5", encoders.tensors_of(name))
+    tensors = {key: x for key, x in tensors.items() if key.startswith(("enc.", "token_embd"))}
+    keys = encoders.keys_of("t5encoder", "t5")
+    file = encoders.write(tmp_path / "x.gguf", tensors, keys)
+    rng = np.random.default_rng(1)
+    ids = [rng.integers(2, 90, n).tolist() for n in (3, 150, 20)]
+    given = "/".join(",".join(map(str, x)) for x in ids)
+    words = ["embed", file, "--ids", given, "--device", device.info.index, "--timeout", 3600]
+    found = [line.split() for line in command(*words).splitlines()]
+    want = vkattn.models.load(file, device=device).embed(ids)
+    assert np.abs(np.array(found, np.float32) - want).max() < 1e-6
+    if name == "t5":
+        for change, said in (
+            ({"attention.value_length": 4}, "attention.value_length: is not attention.key_length"),
+            ({"attention.relative_buckets_count": 6}, "relative_buckets_count: is not supported"),
+            ({"attention.foo": 6}, "t5encoder.attention.foo: it is not known what this key"),
+        ):
+            changed = {**keys, **{f"t5encoder.{key}": x for key, x in change.items()}}
+            encoders.write(file, tensors, changed)
+            assert said in command(*words, code=2)
+        more = {**tensors, "enc.blk.1.attn_rel_b.weight": tensors["enc.blk.0.attn_rel_b.weight"]}
+        encoders.write(file, more, keys)  # of UMT5
+        assert "enc.blk.1.attn_rel_b.weight: it is not known" in command(*words, code=2)
+
+
 def test_embed(device, tmp_path):
     """Texts have the vectors of their ids: of a GGUF file, and of a folder with vocab.txt."""
     config, tensors = tiny.BERT, tiny.matrices(np.random.default_rng(7), tiny.bert_shapes(tiny.BERT))

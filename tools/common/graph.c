@@ -60,15 +60,20 @@ struct vka_tensor *graph_slice(struct graph *g, struct vka_tensor *tensor, uint3
     return t ? *t : NULL;
 }
 
+struct vka_tensor *graph_permute(struct graph *g, struct vka_tensor *tensor, const uint32_t *axes)
+{
+    struct vka_tensor **t = slot(g);
+    if (t)
+        g->status = vka_tensor_permute(tensor, axes, t);
+    return t ? *t : NULL;
+}
+
 struct vka_tensor *graph_heads(struct graph *g, struct vka_tensor *tensor, uint32_t n_head,
                                uint32_t dim)
 {
     const uint32_t shape[] = {g->batch, g->rows, n_head, dim};
     struct vka_tensor *split = graph_reshape(g, tensor, 4, shape);
-    struct vka_tensor **t = slot(g);
-    if (t)
-        g->status = vka_tensor_permute(split, (const uint32_t[]){0, 2, 1, 3}, t);
-    return t ? *t : NULL;
+    return graph_permute(g, split, (const uint32_t[]){0, 2, 1, 3});
 }
 
 void graph_gather(struct graph *g, struct vka_tensor *table, struct vka_tensor *ids,

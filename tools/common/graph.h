@@ -34,6 +34,9 @@ struct vka_tensor *graph_reshape(struct graph *graph, struct vka_tensor *tensor,
 struct vka_tensor *graph_slice(struct graph *graph, struct vka_tensor *tensor, uint32_t axis,
                                uint32_t first, uint32_t n);
 
+struct vka_tensor *graph_permute(struct graph *graph, struct vka_tensor *tensor,
+                                 const uint32_t *axes);
+
 /* View [batch][n_head][rows][dim] of [batch][rows][n_head * dim]. */
 struct vka_tensor *graph_heads(struct graph *graph, struct vka_tensor *tensor, uint32_t n_head,
                                uint32_t dim);

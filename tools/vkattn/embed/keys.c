@@ -92,6 +92,13 @@ enum vka_status keys_check_gguf(const struct source *s)
         "embedding_length",     "block_count",    "feed_forward_length",
         "attention.head_count", "context_length", "attention.layer_norm_epsilon",
         "attention.causal",     "pooling_type",   "vocab_size"};
+    static const char *const of_t5[] = {"attention.key_length",
+                                        "attention.value_length",
+                                        "attention.relative_buckets_count",
+                                        "attention.layer_norm_rms_epsilon",
+                                        "decoder_start_token_id",
+                                        "decoder_block_count"};
+    const bool nomic = strcmp(s->kind, "nomic-bert") == 0, t5 = strcmp(s->kind, "t5encoder") == 0;
     static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher.",
                                         "split."};
     size_t length = strlen(s->kind);
@@ -99,9 +106,10 @@ enum vka_status keys_check_gguf(const struct source *s)
         const struct vka_gguf_value *value = vka_gguf_metadata_at(s->gguf, i);
         const char *key = value->key;
         const char *own = key + length + 1;
-        bool fine = strncmp(key, s->kind, length) == 0 && key[length] == '.' &&
-                    (has(known, COUNTOF(known), own) ||
-                     (strcmp(s->kind, "bert") != 0 && strcmp(own, "rope.freq_base") == 0));
+        bool fine =
+            strncmp(key, s->kind, length) == 0 && key[length] == '.' &&
+            (has(known, COUNTOF(known), own) || (nomic && strcmp(own, "rope.freq_base") == 0) ||
+             (t5 && has(of_t5, COUNTOF(of_t5), own)));
         for (size_t k = 0; k < COUNTOF(inert); k++)
             fine |= strncmp(key, inert[k], strlen(inert[k])) == 0;
         if (!fine)

@@ -1,4 +1,5 @@
 #include "program.h"
+#include "t5.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -155,8 +156,12 @@ enum vka_status embed_create(struct vka_device *device, const struct bert *m,
     e->lengths = graph_make(g, VKA_I32, 1, &info->batch);
     e->output = graph_make(g, VKA_F32, 2, (const uint32_t[]){info->batch, m->width});
     struct vka_tensor *x = graph_rows(g, m->width);
-    add_beginning(e, m, x);
-    add_blocks(e, m, x);
+    if (m->n_bucket) {
+        t5_add(g, m, e->ids, e->lengths, x);
+    } else {
+        add_beginning(e, m, x);
+        add_blocks(e, m, x);
+    }
     pool(e, m, x);
     if (!info->plain)
         normalise(e, m->width);

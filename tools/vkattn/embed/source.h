@@ -12,7 +12,7 @@ struct source {
     struct vka_device *device;
     char *why;             /* VKA_IO_ERROR_SIZE: what is wrong with the files */
     struct vka_gguf *gguf; /* one of both */
-    const char *kind;      /* of gguf: "bert" or "nomic-bert" */
+    const char *kind;      /* of gguf: "bert", "nomic-bert" or "t5encoder" */
     struct vka_safetensors *safetensors;
     json_t *config;             /* of the folder */
     bool first_row;             /* what its modules say of the embedding, see struct bert */

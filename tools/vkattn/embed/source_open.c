@@ -49,16 +49,16 @@ static enum vka_status check_kind(struct source *s)
     if (s->config)
         return keys_check_config(s);
     int64_t causal = 0;
-    static const char *const kinds[] = {"bert", "nomic-bert"};
+    static const char *const kinds[] = {"bert", "nomic-bert", "t5encoder"};
     vka_gguf_string(vka_gguf_metadata(s->gguf, "general.architecture"), &at, &text, &size);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (size == strlen(kinds[i]) && memcmp(text, kinds[i], size) == 0)
             s->kind = kinds[i];
     if (!s->kind)
-        return source_refuse(
-            s, "general.architecture",
-            "is not \"bert\" or \"nomic-bert\"; vkattn generate continues texts, and "
-            "Python's vkattn.models takes more families");
+        return source_refuse(s, "general.architecture",
+                             "is not \"bert\", \"nomic-bert\" or \"t5encoder\"; vkattn generate "
+                             "continues texts, and "
+                             "Python's vkattn.models takes more families");
     char key[64];
     snprintf(key, sizeof key, "%s.attention.causal", s->kind);
     const struct vka_gguf_value *told = vka_gguf_metadata(s->gguf, key);
