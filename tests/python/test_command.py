@@ -129,6 +129,43 @@ def test_text(device, tmp_path):
     assert command("generate", *common, "the the cat", "--tokens", 20) == text + "\n"
 
 
+def test_ends_of_texts(device, tmp_path):
+    """At each id that the file lists, at control tokens with known names; an id that no token has,
+    as embeddings may have more rows than there are tokens, prints nothing."""
+    config, tensors = gguf.made("llama")
+    path = tmp_path / "text.gguf"
+    keys = gguf.keys_of(config, "llama")
+    keys |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2"}
+    keys["tokenizer.ggml.merges"] = gguf.texts("tokenizer.ggml.merges", [])
+    letters = [chr(33 + i) for i in range(94)] + ["\u0100", "\u0101"]
+
+    def text(tokens, control=-1, ends=(200,)):
+        kinds = [3 if i == control else 1 for i in range(len(tokens))]
+        listed = {
+            "tokens": gguf.texts("tokenizer.ggml.tokens", tokens),
+            "token_type": struct.pack(f"<IQ{len(kinds)}i", 5, len(kinds), *kinds),
+            "eos_token_id": struct.pack(f"<IQ{len(ends)}I", 4, len(ends), *ends),
+        }
+        for name, value in listed.items():
+            own = f"tokenizer.ggml.{name}"
+            keys[own] = value if name == "tokens" else gguf.key(own, 9, value)
+        gguf.write(path, tensors, keys)
+        words = ["generate", path, "BC", "--tokens", 20, "--device", device.info.index]
+        said = command(*words, "--timeout", 3600)
+        stops = vkattn.models.load(path, device=device).stop_ids
+        return said.removesuffix("\n"), stops
+
+    whole, _ = text(letters)
+    ids = [letters.index(x) for x in whole]
+    end = ids[6]
+    begin = whole[: ids.index(end)]
+    assert len(set(ids)) > 3 and text(letters, ends=(200, end)) == (begin, (200, end))
+    named = [*letters[:end], "<|im_end|>", *letters[end + 1 :]]
+    assert text(named, control=end) == (begin, (200, end))
+    few = letters[: max(ids[:6] + [34, 35])]
+    assert text(few)[0].startswith("".join(x for x in whole[:6] if x in few))
+
+
 def test_embed_nomic(device, tmp_path):
     tensors = encoders.renamed("nomic_bert", encoders.tensors_of("nomic_bert"))
     keys = encoders.keys_of("nomic-bert", "nomic_bert")

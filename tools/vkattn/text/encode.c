@@ -118,6 +118,8 @@ static size_t byte_of_letter(uint32_t c)
 
 size_t text_decode(const struct text *t, int32_t id, char *bytes, size_t room)
 {
+    if (id < 0 || (uint32_t)id >= t->vocabulary.n) /* rows of the embedding that no token has */
+        return 0;
     const struct token *token = &t->vocabulary.tokens[id];
     bool pairs = t->kind == TEXT_BYTE_PAIRS;
     size_t at = 0, n = 0;
@@ -146,11 +148,33 @@ size_t text_decode(const struct text *t, int32_t id, char *bytes, size_t room)
     return n;
 }
 
+/* Control tokens that end a text or a turn, as models write them. */
+static bool is_end(const struct token *token)
+{
+    static const char *const names[] = {
+        "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",      "<|eom_id|>", "<|im_end|>",
+        "<|end|>",       "<end_of_turn>",   "<|end_of_turn|>", "<|return|>", "<EOT>"};
+    if (token->type != TOKEN_CONTROL && token->type != TOKEN_USER)
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (token->size == strlen(names[i]) && memcmp(token->text, names[i], token->size) == 0)
+            return true;
+    return false;
+}
+
 bool text_ends(const struct text *t, int32_t id)
 {
-    static const char *const keys[] = {"eos_token_id", "eot_token_id"};
-    bool ends = false;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        ends |= text_id(t, keys[i]) == id;
-    return ends;
+    static const char *const keys[] = {"eos", "eot", "eom"};
+    if (id >= 0 && (uint32_t)id < t->vocabulary.n && is_end(&t->vocabulary.tokens[id]))
+        return true;
+    for (size_t i = 0; t->file && i < sizeof keys / sizeof *keys; i++) {
+        char key[64];
+        int64_t end;
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[i]);
+        const struct vka_gguf_value *value = vka_gguf_metadata(t->file, key);
+        for (uint64_t n = 0; value && n < value->count; n++) /* a number, or a list of them */
+            if (vka_gguf_integer(value, n, &end) && end == id)
+                return true;
+    }
+    return false;
 }
