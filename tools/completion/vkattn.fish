@@ -8,7 +8,7 @@ end
 complete -c vkattn -f
 complete -c vkattn -n __fish_use_subcommand -a devices -d 'lists every Vulkan device and what it can do'
 complete -c vkattn -n __fish_use_subcommand -a run -d 'runs a whole layer on one input'
-complete -c vkattn -n __fish_use_subcommand -a check -d 'runs case files and compares the results with the expected ones'
+complete -c vkattn -n __fish_use_subcommand -a check -d 'runs case files and compares with the expected results'
 complete -c vkattn -n '__fish_seen_subcommand_from bench' -a layer -d 'times a whole layer'
 complete -c vkattn -n '__fish_seen_subcommand_from bench' -a attention -d 'times attention alone'
 complete -c vkattn -n '__fish_seen_subcommand_from bench' -a matmul -d 'times C = A B^T'

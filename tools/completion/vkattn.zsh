@@ -14,7 +14,7 @@ _vkattn() {
     commands=(
         'devices:lists every Vulkan device and what it can do'
         'run:runs a whole layer on one input'
-        'check:runs case files and compares the results with the expected ones'
+        'check:runs case files and compares with the expected results'
         'tune:measures which kernels are the fastest on this device'
         'generate:continues a prompt by a language model'
         'embed:makes vectors of texts by a BERT'

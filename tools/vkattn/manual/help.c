@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WIDTH 96
+#define WIDTH 80
 #define COLUMN 26 /* where the texts of options begin */
 
 /* Prints text from column `at` on, in lines that begin at column `indent`. */
@@ -81,8 +81,8 @@ void manual_help(void)
     printf("\n'vkattn COMMAND --help' lists the options of a command.\n");
     print_list(manual_device_options,
                "Every command that uses a device takes, before or behind its name:");
-    printf("\nexit: 0 success, 1 a comparison failed, 2 bad usage or input, 3 no usable device,\n"
-           "4 out of memory, 5 device lost or timed out\n");
+    printf("\nexit: 0 success, 1 a comparison failed, 2 bad usage or input,\n"
+           "3 no usable device, 4 out of memory, 5 device lost or timed out\n");
 }
 
 struct comparison {

@@ -51,20 +51,31 @@ static void print_items(const struct manual_option *options)
     printf(".El\n");
 }
 
+/* Words, in brackets where they may be left out, and with dots behind where there may be several. */
+static void print_arguments(const char *words)
+{
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        bool left_out = *words == '[';
+        const char *name = words + left_out;
+        size_t rest = length - (left_out ? 2 : 0);
+        bool several = rest > 3 && !strncmp(name + rest - 3, "...", 3);
+
+        printf("%s %.*s%s\n", left_out ? ".Op Ar" : ".Ar", (int)(several ? rest - 3 : rest), name,
+               several ? " ..." : "");
+        words += length;
+        words += strspn(words, " ");
+    }
+}
+
 static void print_synopsis(void)
 {
     for (const struct manual_command *c = manual_commands; c->name; c++) {
         printf(".Nm\n.Cm %s\n", c->name);
         if (!strcmp(c->name, "help"))
             printf(".Op Ar command | Cm man | bash | zsh | fish\n");
-        else if (*c->arguments) {
-            size_t name = strcspn(c->arguments, ".");
-            bool several = !strncmp(c->arguments + name, "...", 3);
-            if (several)
-                printf(".Ar %.*s ...\n", (int)name, c->arguments);
-            else
-                printf(".Ar %s\n", c->arguments);
-        }
+        else
+            print_arguments(c->arguments);
         for (const struct manual_option *o = c->options; o->name; o++)
             if (o->needed)
                 printf(".Fl -%s Ar %s\n", o->name, o->value);
@@ -79,7 +90,8 @@ void manual_man(void)
            ".Dd November 27, 2026\n.Dt VKATTN 1\n.Os\n.Sh NAME\n.Nm vkattn\n"
            ".Nd multi-head attention on Vulkan devices\n.Sh SYNOPSIS\n");
     print_synopsis();
-    printf(".Sh DESCRIPTION\n.Nm\nruns, checks and times attention layers on any Vulkan device.\n"
+    printf(".Sh DESCRIPTION\n.Nm\nruns language models, and runs, checks and times attention "
+           "layers, on any Vulkan device.\n"
            ".Bl -tag -width Ds\n");
     const struct manual_option *more = NULL;
     for (const struct manual_command *c = manual_commands; c->name; c++) {

@@ -218,7 +218,7 @@ const struct manual_command manual_commands[] = {
      "and "
      "o_proj. Options override the file's metadata.",
      MANUAL_SAFETENSORS, true, run_options, NULL},
-    {"check", "PATH...", "runs case files and compares the results with the expected ones",
+    {"check", "PATH...", "runs case files and compares with the expected results",
      "A folder means every *.safetensors under it. Prints one line for each case, then the numbers "
      "of "
      "cases that passed, failed and were skipped.",
