@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,9 @@ static enum vka_status list_physical(struct log *log, const struct vk_instance *
     if (result != VK_SUCCESS && result != VK_INCOMPLETE)
         return vk_error(log, result, "vkEnumeratePhysicalDevices");
     if (*count == 0)
-        return log_error(log, VKA_NO_DEVICE, "no Vulkan device was found");
+        return log_error(
+            log, VKA_NO_DEVICE,
+            "no Vulkan device was found: install the GPU's driver, or Mesa's for CPUs");
     return VKA_OK;
 }
 
@@ -93,10 +96,14 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
     enum vka_status status = list_physical(log, &device->instance, physical, &n);
     bool found = false, wanted_found = false;
     struct caps few = {0}; /* of a device that binds too few buffers */
+    char names[400] = "";
     for (uint32_t i = 0; status == VKA_OK && i < n; i++) {
         struct caps caps;
         uint32_t family;
         device_read_caps(&device->instance, physical[i], i, &caps, &family);
+        const size_t named = strlen(names);
+        snprintf(names + named, sizeof names - named, "%s%" PRIu32 ": %s", i ? ", " : "", i,
+                 caps.properties.name);
         if (wanted && !is_wanted(wanted, &caps.properties))
             continue;
         wanted_found = true;
@@ -116,7 +123,8 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
     if (status != VKA_OK || found)
         return status;
     if (wanted && !wanted_found)
-        return log_error(log, VKA_NO_DEVICE, "no Vulkan device is called \"%s\"", wanted);
+        return log_error(log, VKA_NO_DEVICE, "no Vulkan device is called \"%s\": there is %s",
+                         wanted, names);
     if (few.properties.name[0])
         return device_few_bindings(log, &few);
     return log_error(log, VKA_UNSUPPORTED, "no device has Vulkan 1.1 and a compute queue");

@@ -89,8 +89,10 @@ expect 2 "unknown option '-q'" devices -q
 expect 2 '--json: expected no value' devices --json=1
 expect 2 "expected only options, got 'extra'" devices extra
 expect 2 'device: expected a value' devices --device ''
-expect 3 'no such device' devices --device 'no such device'
-expect 3 '.' check "$cases/seeds" --device 4000000000
+expect 3 "no such device': 'vkattn devices' lists them" devices --device 'no such device'
+expect 2 'or --ids, got 1 argument$' generate model.gguf
+expect 2 'got 3 arguments: put the text in quotes' generate model.gguf two words
+expect 3 'is called "4000000000": there is 0: .' check "$cases/seeds" --device 4000000000
 
 # ---- bench --------------------------------------------------------------------------------------
 sizes="--batch 1 --heads 2 --seq 5 --head-dim 3"

@@ -257,7 +257,8 @@ int cmd_devices(int argc, char **argv)
         code = show_device(&list[i], &common, &o, &usable);
     }
     if (code == TOOL_OK && !shown) {
-        tool_error("--device: no device has the index or name '%s'", common.device);
+        tool_error("--device: no device has the index or name '%s': 'vkattn devices' lists them",
+                   common.device);
         code = TOOL_NO_DEVICE;
     }
     if (code == TOOL_OK && !usable) {

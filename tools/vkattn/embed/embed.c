@@ -80,8 +80,9 @@ static bool read_options(int argc, char **argv, struct options *o)
     if (!options_parse(argc, argv, specs, &first))
         return false;
     if (o->ids ? argc - first != 1 : argc - first < 2) {
-        tool_error("expected a folder or GGUF file %s, got %d words",
-                   o->ids ? "alone, as --ids are given" : "and texts, or --ids", argc - first);
+        tool_error("expected a folder or GGUF file %s, got %d argument%s",
+                   o->ids ? "alone, as --ids are given" : "and texts, or --ids", argc - first,
+                   argc - first == 1 ? "" : "s");
         return false;
     }
     o->model = argv[first];

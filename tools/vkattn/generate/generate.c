@@ -66,8 +66,10 @@ static bool read_options(int argc, char **argv, struct options *o)
     if (!options_parse(argc, argv, specs, &first))
         return false;
     if (argc - first != (o->ids ? 1 : 2)) {
-        tool_error("expected a GGUF file %s, got %d words",
-                   o->ids ? "alone, as --ids are given" : "and a text, or --ids", argc - first);
+        const char *plural = argc - first == 1 ? "" : "s";
+        tool_error("expected a GGUF file %s, got %d argument%s%s",
+                   o->ids ? "alone, as --ids are given" : "and a text, or --ids", argc - first,
+                   plural, !o->ids && argc - first > 2 ? ": put the text in quotes" : "");
         return false;
     }
     o->model = argv[first];

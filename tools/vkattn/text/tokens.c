@@ -32,7 +32,8 @@ int cmd_tokens(int argc, char **argv)
     if (!options_parse(argc, argv, specs, &first))
         return TOOL_USAGE;
     if (argc - first < 2) {
-        tool_error("expected a GGUF file and texts, got %d words", argc - first);
+        tool_error("expected a GGUF file and texts, got %d argument%s", argc - first,
+                   argc - first == 1 ? "" : "s");
         return TOOL_USAGE;
     }
     enum vka_status status = vka_gguf_open(argv[first], why, &file);
