@@ -32,7 +32,7 @@ PAGES = {
     "What it computes": ["contract.md", "robustness.md", "systems.md", "gpus.md", "benchmarks.md"],
     "Python": ["models.md", "pytorch.md"],
     "Several devices": ["several-devices.md"],
-    "Inside": ["architecture.md", "contributing.md", "changelog.md"],
+    "Inside": ["architecture.md", "contributing.md", "security.md", "changelog.md"],
 }
 COMMANDS = ["vkattn", "vkattn-mnist", "vkattn-mpi"]
 # Words with an underscore in them, with what is called or a member, and shapes, such as [batch][n_q].
@@ -41,8 +41,18 @@ CODE = re.compile(
     r"|\w+::\w+(?:<\w+>)?"
     r"|(?:\[[\w.]+(?: [*+/-] [\w.]+)*\]){2,})"
 )
-# A table without titles has no row of them.
-STYLE = ".md-typeset table thead:not(:has(th:not(:empty))) { display: none; }\n"
+# A table without titles has no row of them. Code of 100 columns stands whole on a wide screen. What mandoc
+# indents is a quotation to Markdown alone. An option does not break behind its hyphens. Comments in code
+# and links that are code have a contrast of 4.5 and more.
+STYLE = """\
+.md-typeset table thead:not(:has(th:not(:empty))) { display: none; }
+.md-grid { max-width: 76rem; }
+.md-typeset h1 { color: inherit; font-weight: 400; }
+.md-typeset blockquote { color: inherit; border-left-color: var(--md-default-fg-color--lightest); }
+.md-typeset .option { white-space: nowrap; }
+[data-md-color-scheme="default"] { --md-default-fg-color--light: #000000a0; }
+[data-md-color-scheme="slate"] { --md-typeset-a-color: #8badf5; }
+"""
 COMMENT = re.compile(r"/\*(.*?)\*/", flags=re.S)
 
 
@@ -133,8 +143,8 @@ def linked(text, place):
             target = inside[len("docs/") :]
         elif inside.startswith("include/vkattn/"):
             target = f"reference/{path.stem}_{path.suffix[1:]}.md"
-        elif inside == "CHANGELOG.md":
-            target = "changelog.md"
+        elif inside in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+            target = inside.lower()
         elif re.fullmatch(r"docs/vkattn[a-z-]*\.1", inside):
             target = f"commands/{path.stem}.md"
         elif inside.startswith("examples"):
@@ -154,7 +164,9 @@ def manual(name):
     page = ROOT / "docs" / f"{name}.1"
     if shutil.which("mandoc"):
         made = subprocess.run(["mandoc", "-T", "markdown", page], check=True, capture_output=True)
-        return f"# {name}\n\n" + made.stdout.decode().replace("\n# ", "\n## ")
+        _, text = made.stdout.decode().split("\n", 1)  # without the line of what manual it is
+        text = re.sub(r"\*\*-[^*\n]+\*\*", r"\g<0>{ .option }", text)
+        return f"# {name}\n\n" + text.replace("\n# ", "\n## ")
     return f"# {name}\n\n```\n{page.read_text()}\n```\n"
 
 
@@ -182,11 +194,12 @@ theme:
   name: material
   font: false
   features: [navigation.tabs, navigation.sections, content.code.copy, toc.follow]
-  palette:
+  palette: # as the system's, each day again, until a reader chooses
+    - {{media: "(prefers-color-scheme)", toggle: {{icon: material/brightness-auto, name: Light}}}}
     - {{media: "(prefers-color-scheme: light)", scheme: default, primary: indigo,
-       toggle: {{icon: material/weather-night, name: Dark}}}}
+       toggle: {{icon: material/weather-sunny, name: Dark}}}}
     - {{media: "(prefers-color-scheme: dark)", scheme: slate, primary: indigo,
-       toggle: {{icon: material/weather-sunny, name: Light}}}}
+       toggle: {{icon: material/weather-night, name: As the system}}}}
 markdown_extensions: [attr_list, tables, toc, pymdownx.highlight, pymdownx.superfences]
 use_directory_urls: false
 plugins: [search]
@@ -206,7 +219,8 @@ def main():
     (docs / "commands").mkdir()
     pages = {path.name: linked(path.read_text(), "docs") for path in (ROOT / "docs").glob("*.md")}
     pages["index.md"] = home()
-    pages["changelog.md"] = linked((ROOT / "CHANGELOG.md").read_text(), ".")
+    for name in ("CHANGELOG.md", "SECURITY.md"):
+        pages[name.lower()] = linked((ROOT / name).read_text(), ".")
     pages["examples.md"] = examples()
     navigation = ""
     for section, names in PAGES.items():
