@@ -43,7 +43,7 @@ on_a_device() {
 }
 
 cd -- "$(dirname -- "$0")/.."
-tools/setup.sh build
+tools/setup.sh use
 if [ "${1:-}" = sentence ]; then
     model=build/SmolLM2-135M-Instruct.Q4_1.gguf
     text=${2:-The sun rises in the east because}

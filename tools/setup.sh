@@ -3,7 +3,9 @@
 #
 #   tools/setup.sh         compilers, libraries and a Vulkan driver
 #   tools/setup.sh build   the same, then configures and builds into build/
-#   tools/setup.sh test    the same, with what the tests of the Python package need
+#   tools/setup.sh use     the same without the tests: the library, the commands, and what makes an
+#                          environment of Python
+#   tools/setup.sh test    as build, with what the tests of the Python package need
 #   tools/setup.sh tools   what `test` installs, and nothing is built
 #   tools/setup.sh driver  the same, with Mesa's drivers even where another driver is installed
 #   tools/setup.sh ci      the same, with what only .ci/run needs
@@ -127,6 +129,9 @@ find_missing() {
         ;;
     esac
     case $1 in
+    use)
+        want python3-venv /usr/bin/python3 -c 'import ensurepip'
+        ;;
     test | tools | ci)
         for module in numpy cffi pytest hatchling pip; do
             want "python3-$module" /usr/bin/python3 -c "import $module"
@@ -192,6 +197,7 @@ follow() {
     [ ! -t 1 ] || echo
 }
 
+# build [TARGET...]: without one, all.
 build() {
     fresh=
     # A build folder that came along with a moved or copied tree knows the wrong paths.
@@ -204,7 +210,8 @@ build() {
     fi
     say "building into $root/build"
     quietly cmake $fresh --preset default
-    { cmake --build --preset default --parallel "$(nproc)" 2>&1 </dev/null || echo "BUILD FAILED"; } |
+    { cmake --build --preset default --parallel "$(nproc)" ${1:+--target "$@"} 2>&1 </dev/null ||
+        echo "BUILD FAILED"; } |
         tee "$log" | follow
     if grep -qx "BUILD FAILED" "$log"; then
         tail -n 60 "$log" >&2
@@ -214,9 +221,9 @@ build() {
 
 mode=${1:-}
 case $mode in
-'' | build | test | tools | driver | ci) ;;
+'' | build | use | test | tools | driver | ci) ;;
 *)
-    echo "usage: tools/setup.sh [build|test|tools|driver|ci]" >&2
+    echo "usage: tools/setup.sh [build|use|test|tools|driver|ci]" >&2
     exit 2
     ;;
 esac
@@ -230,11 +237,12 @@ if [ -n "$missing$wanted" ]; then
         exit 1
     fi
     if [ -n "$wanted" ]; then
-        say "not found, and tests that need them are skipped: $wanted"
+        say "not found, and what needs them is left out: $wanted"
     fi
 else
     say "nothing to install"
 fi
 case $mode in
 build | test) build ;;
+use) build vkattn_tool vkattn-mnist ;; # libvkattn.so is what they link
 esac
