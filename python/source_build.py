@@ -28,6 +28,21 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     return [] if shutil.which("cmake") else ["cmake>=3.25"]
 
 
+def _generator() -> list[str]:
+    """CMake takes make unless told, which a machine with ninja need not have."""
+    return ["-G", "Ninja"] if shutil.which("ninja") and "CMAKE_GENERATOR" not in os.environ else []
+
+
+def _kernels() -> list[str]:
+    """The kernels of a build of this tree in build/, brought up to date, are not compiled again."""
+    cache = ROOT / "build" / "CMakeCache.txt"
+    here = f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}\n"
+    if "VKATTN_SPIRV_FROM" in os.environ or not cache.exists() or here not in cache.read_text():
+        return []
+    _run("cmake", "--build", str(cache.parent), "--target", "vkattn_spv")
+    return [f"-DVKATTN_SPIRV_FROM={cache.parent / 'shaders'}"]
+
+
 def build_wheel(
     wheel_directory: str,
     config_settings: Settings = None,
@@ -35,9 +50,11 @@ def build_wheel(
 ) -> str:
     """pip's --config-settings NAME=VALUE becomes -DNAME=VALUE of CMake."""
     options = [f"-D{name}={value}" for name, value in (config_settings or {}).items()]
+    if "VKATTN_SPIRV_FROM" not in (config_settings or {}):
+        options = [*_kernels(), *options]
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
-        _run("cmake", "-S", str(ROOT), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release",
+        _run("cmake", "-S", str(ROOT), "-B", str(build), *_generator(), "-DCMAKE_BUILD_TYPE=Release",
              "-DVKATTN_BUILD_TESTS=OFF", "-DVKATTN_BUILD_TOOLS=OFF", "-DVKATTN_BUILD_MPI=OFF", *options)
         jobs = str(os.cpu_count() or 1)
         _run("cmake", "--build", str(build), "--parallel", jobs, "--target", "wheel_stage")
