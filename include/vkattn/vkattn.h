@@ -194,7 +194,8 @@ VKA_API void vka_device_destroy(struct vka_device **device);
 VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* Why the last failed call on this device, or on anything made from it, failed: one sentence, ""
- * before the first failure. Valid until the next failure. */
+ * before the first failure. Valid until the next failure. NULL: why the last device that this thread
+ * asked for could not be created, adopted or listed. */
 VKA_API const char *vka_device_error(const struct vka_device *device);
 
 enum vka_device_type {

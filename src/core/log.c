@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static _Thread_local struct log kept; /* its error alone */
+
 void log_message(struct log *log, enum vka_log_level level, const char *format, ...)
 {
     if (!log->callback)
@@ -28,4 +30,14 @@ enum vka_status log_error(struct log *log, enum vka_status status, const char *f
     if (log->callback)
         log->callback(log->user, info ? VKA_LOG_INFO : VKA_LOG_ERROR, log->error);
     return status;
+}
+
+void log_keep(const struct log *log)
+{
+    memcpy(kept.error, log->error, sizeof kept.error);
+}
+
+const char *log_kept(void)
+{
+    return kept.error;
 }

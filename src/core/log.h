@@ -24,4 +24,10 @@ void log_message(struct log *log, enum vka_log_level level, const char *format, 
 FORMAT_PRINTF(3, 4)
 enum vka_status log_error(struct log *log, enum vka_status status, const char *format, ...);
 
+/* Keeps the last error of a log for this thread, where there is no device to ask. */
+void log_keep(const struct log *log);
+
+/* What this thread kept last, or "". */
+const char *log_kept(void);
+
 #endif

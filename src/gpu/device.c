@@ -53,6 +53,8 @@ enum vka_status vka_device_list(const struct vka_device_info *info,
     }
     *count = n;
 fail:
+    if (status != VKA_OK)
+        log_keep(log);
     vk_instance_destroy(&instance);
     return status;
 }
@@ -235,6 +237,7 @@ enum vka_status device_create(const struct vka_device_info *info, test_kernel_fu
     return VKA_OK;
 
 fail:
+    log_keep(log);
     vka_device_destroy(&device);
     return status;
 }
@@ -262,7 +265,7 @@ void vka_device_destroy(struct vka_device **slot)
 
 const char *vka_device_error(const struct vka_device *device)
 {
-    return device ? device->log.error : "";
+    return device ? device->log.error : log_kept();
 }
 
 const struct vka_device_properties *vka_device_properties(const struct vka_device *device)

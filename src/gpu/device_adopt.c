@@ -325,6 +325,7 @@ enum vka_status device_adopt(const struct vka_vulkan_info *vulkan,
     return VKA_OK;
 
 fail:
+    log_keep(device ? &device->log : log);
     vka_device_destroy(&device);
     return status;
 }
@@ -360,6 +361,8 @@ enum vka_status vka_vulkan_request_create(const struct vka_vulkan_info *vulkan,
     };
     *out = &request->view;
 fail:
+    if (status != VKA_OK)
+        log_keep(log);
     return status;
 }
 

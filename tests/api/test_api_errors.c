@@ -59,7 +59,10 @@ static void devices(void **state)
     size_t count = 1;
     FAILS(VKA_INVALID, NULL, vka_device_list(NULL, NULL, NULL));
     FAILS(VKA_INVALID, NULL, vka_device_list(NULL, NULL, &count));
-    assert_string_equal(vka_device_error(NULL), "");
+    const struct vka_device_info *nonesuch = VKA_INFO(vka_device_info, .device = "nonesuch");
+    struct vka_device *none;
+    assert_int_equal(vka_device_create(nonesuch, &none), VKA_NO_DEVICE);
+    assert_non_null(strstr(vka_device_error(NULL), "\"nonesuch\": there is 0: "));
     assert_null(vka_device_properties(NULL));
 }
 
