@@ -277,8 +277,10 @@ static enum vka_status open_logical(struct vka_device *device, const char *calle
     TRY(check_logical(log, caller, vulkan));
     find_missing(device, vulkan, &missing);
     if (missing.length && !vulkan->allow_missing)
-        return log_error(log, VKA_UNSUPPORTED, "%s: the device was made without %s", caller,
-                         missing.text);
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: the device was made without %s: make it with what "
+                         "vka_vulkan_request_create lists or give allow_missing",
+                         caller, missing.text);
     if (missing.length)
         log_message(log, VKA_LOG_WARNING, "the device was made without %s", missing.text);
     device->handle = vulkan->device;
