@@ -42,7 +42,12 @@ OWN = { # chunked linear attention; a PNG file is made of chunks
     'shaders/params/state.h': plurals('chunk'),
     'shaders/state': plurals('chunk'),
     'src/kernel/state.c': plurals('chunk'),
+    'src/kernel/state.h': plurals('chunk'),
     'src/op/state': plurals('chunk'),
+    'tests/cache/cache_mixed_plan.c': plurals('chunk'),
+    'tests/cache/test_cache_state.c': plurals('chunk'),
+    'tests/unit/index_passes_state.c': plurals('chunk'),
+    'tests/unit/test_tune_state.c': plurals('chunk'),
 }
 ALLOWED = { # compounds that stay, at most 20
     'coop unit', 'weight unit', # what the weights of keys are measured in

@@ -275,7 +275,7 @@ static double check_around(const struct vka_plan *plan, const struct pass *pass)
     case KERNEL_merge_slices:
         return check_merge(plan, pass);
     default:
-        return check_train_pass(plan, pass);
+        return check_train_pass(plan, pass) + check_state_pass(plan, pass);
     }
 }
 

@@ -27,5 +27,7 @@ void check_items(const struct pass *pass, double items);
 
 /* Checks a pass of an operation of training, and returns the items that it counts; 0 for others. */
 double check_train_pass(const struct vka_plan *plan, const struct pass *pass);
+/* Checks a pass of an operation with a state, and returns the values that it writes; 0 for others. */
+double check_state_pass(const struct vka_plan *plan, const struct pass *pass);
 
 #endif

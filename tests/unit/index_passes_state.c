@@ -1,0 +1,139 @@
+/* What the passes of operations with a state count in 32 bits. SPDX-License-Identifier: MIT */
+#include "index_passes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "params/params.h"
+#include "params/model.h"
+#include "params/state.h"
+
+/* ---- Linear attention ------------------------------------------------------------------------- */
+
+static bool is_packed(uint32_t rows)
+{
+    return rows == ROWS_RAGGED || rows == ROWS_KEPT;
+}
+
+/* Fours of values that a workgroup takes. */
+static uint32_t columns_of(const struct pass *pass)
+{
+    const uint32_t *spec = pass->key.spec;
+    return spec[LINEAR_LANES] /
+           (pass->key.kernel == KERNEL_linear_recurrent ? spec[LINEAR_SPLITS] : 32);
+}
+
+/* Rows of q, k, v and what belongs to them. */
+static void check_rows(const struct pass *pass, const struct linear_params *p)
+{
+    const uint32_t *spec = pass->key.spec, states = p->state_first + pass->groups[1];
+    const uint32_t batch = is_packed(spec[LINEAR_ROWS]) ? 1 : pass->groups[2];
+    const uint32_t n = is_packed(spec[LINEAR_ROWS]) ? p->n_row : p->n;
+    const uint32_t out = states * p->group, gates = spec[LINEAR_DECAY] == DECAY_KEY;
+    const uint32_t q_heads = p->group > 1 ? out : (states - 1) / p->q_ratio + 1;
+    const uint32_t q[4] = {batch, q_heads, n, p->head_dim};
+    const uint32_t k[4] = {batch, (states - 1) / p->k_ratio + 1, n, p->head_dim};
+    const uint32_t v[4] = {batch, states, n, p->value_dim}, y[4] = {batch, out, n, p->value_dim};
+    const uint32_t decay[4] = {batch, states, n, gates ? p->head_dim : 1};
+    const uint32_t beta[4] = {batch, states, n, 1};
+    check_strided(&pass->bindings[0], spec[LINEAR_Q_TYPE], q, &p->q);
+    check_strided(&pass->bindings[1], spec[LINEAR_K_TYPE], k, &p->k);
+    if (spec[LINEAR_DECAY] != DECAY_NONE)
+        check_strided(&pass->bindings[3], spec[LINEAR_DECAY_TYPE], decay, &p->decay);
+    if (spec[LINEAR_BETA_TYPE] != TYPE_NONE)
+        check_strided(&pass->bindings[4], spec[LINEAR_BETA_TYPE], beta, &p->beta);
+    if (pass->key.kernel == KERNEL_linear_weights)
+        return;
+    check_strided(&pass->bindings[2], spec[LINEAR_V_TYPE], v, &p->v);
+    check_strided(&pass->bindings[7], spec[LINEAR_Y_TYPE], y, &p->y);
+    assert_true((uint64_t)pass->groups[0] * 4 * columns_of(pass) >= p->value_dim);
+}
+
+static void check_states(const struct pass *pass, const struct linear_params *p)
+{
+    const uint32_t flags = pass->key.spec[LINEAR_FLAGS];
+    const uint32_t size[4] = {pass->groups[2], p->state_first + pass->groups[1], p->head_dim,
+                              p->value_dim};
+    if (flags & LINEAR_LOADS)
+        check_strided(&pass->bindings[5], VKA_F32, size, &p->from);
+    if (flags & LINEAR_STORES)
+        check_strided(&pass->bindings[6], VKA_F32, size, &p->to);
+}
+
+/* Weights of each chunk have a place, and its number has 32 bits. */
+static void check_weights(const struct pass *pass, const struct linear_params *p)
+{
+    const uint64_t chunks = (uint64_t)(p->n_row - 1) / LINEAR_CHUNK + 1;
+    const uint64_t slots =
+        p->chunks ? (uint64_t)pass->groups[2] * p->chunks : chunks + pass->groups[2] - 1;
+    const uint64_t fours = slots * pass->groups[1] * LINEAR_WEIGHTS;
+    assert_true(fours <= UINT32_MAX && 16 * fours <= pass->bindings[13].size);
+    assert_true(!p->chunks || (uint64_t)p->chunks * LINEAR_CHUNK >= p->n);
+    if (pass->key.kernel == KERNEL_linear_weights)
+        assert_true((uint64_t)pass->groups[0] * LINEAR_CHUNK >= p->n);
+}
+
+/* Values of y, by the pass that writes them. */
+static double check_linear(const struct vka_plan *plan, const struct pass *pass)
+{
+    struct linear_params p;
+    memcpy(&p, plan->constants.bytes + pass->bindings[12].offset, sizeof p);
+    check_rows(pass, &p);
+    if (pass->key.kernel != KERNEL_linear_recurrent)
+        check_weights(pass, &p);
+    if (pass->key.kernel == KERNEL_linear_weights)
+        return 0;
+    check_states(pass, &p);
+    return (double)pass->groups[2] * pass->groups[1] * p.group * p.n * p.value_dim;
+}
+
+/* ---- Convolution ------------------------------------------------------------------------------ */
+
+/* Elements of y, or of what is kept. */
+static double check_conv(const struct pass *pass)
+{
+    struct conv_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t *spec = pass->key.spec, keep = spec[CONV_KEEP];
+    const bool packed = is_packed(spec[CONV_ROWS]);
+    const uint32_t tile = CONV_EACH * p.dilation, batch = packed ? 1 : p.batch;
+    const uint32_t x[4] = {batch, 1, p.n + (packed || keep ? 0 : p.lead), p.channels};
+    const uint32_t y[4] = {keep ? p.batch : batch, 1, keep ? p.keep : p.n, p.channels};
+    const uint32_t past[4] = {p.batch, 1, p.keep, p.channels};
+    const uint32_t weight[4] = {1, 1, p.channels, spec[CONV_WIDTH]};
+    check_operand(&pass->bindings[0], spec[CONV_X_TYPE], p.x_offset, x,
+                  (const uint32_t[]){p.x_batch, 0, p.x_row, p.x_col});
+    check_operand(&pass->bindings[5], spec[CONV_Y_TYPE], p.y_offset, y,
+                  (const uint32_t[]){p.y_batch, 0, p.y_row, p.y_col});
+    if (spec[CONV_PAST_TYPE] != TYPE_NONE)
+        check_operand(&pass->bindings[3], spec[CONV_PAST_TYPE], p.past_offset, past,
+                      (const uint32_t[]){p.past_batch, 0, p.past_row, p.past_col});
+    if (keep) {
+        check_items(pass, (double)p.batch * p.channels);
+        return (double)p.batch * p.keep * p.channels;
+    }
+    check_operand(&pass->bindings[1], spec[CONV_W_TYPE], p.w_offset, weight,
+                  (const uint32_t[]){0, 0, p.w_channel, p.w_tap});
+    const double tiles =
+        packed ? (double)(p.n / tile) + p.batch : (double)((p.n - 1) / tile + 1) * p.batch;
+    check_items(pass, tiles * p.dilation * (p.channels / 2 + p.channels % 2));
+    return (double)batch * p.n * p.channels;
+}
+
+double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
+{
+    switch ((int)pass->key.kernel) {
+    case KERNEL_linear_recurrent:
+    case KERNEL_linear_chunked:
+    case KERNEL_linear_weights:
+        return check_linear(plan, pass);
+    case KERNEL_causal_conv:
+        return check_conv(pass);
+    default:
+        return 0;
+    }
+}
