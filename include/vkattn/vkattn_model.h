@@ -347,7 +347,7 @@ struct vka_causal_conv_op {
     struct vka_tensor *output; /* as input */
 };
 
-/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
+/* It has no gradient. UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 
@@ -368,8 +368,8 @@ enum vka_rule {
  * h / ratio of the smaller.
  *
  * A sequence of 64 rows and more goes by chunks of 64, where the device has room for its states, the
- * decay is not of each key feature and q has no more heads than v; others go token by token. A plan's
- * whole_n_q stands for the rows of each. The bits of a sequence are those that it has alone, in ragged and
+ * decay is not of each key feature and q has no more heads than v; others go token by token, as do narrow
+ * heads on CPU drivers. A plan's whole_n_q stands for the rows of each. The bits of a sequence are those that it has alone, in ragged and
  * padded batches too. Those of one that comes in slices, each with the state of the one before, are those
  * of all rows at once where both go token by token, or both by chunks and slices begin at multiples of 64
  * rows. Where nothing decays, a state is a sum of as many float32 terms as there are tokens, and its
@@ -410,7 +410,8 @@ struct vka_linear_attention_op {
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
+/* It has no gradient. UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and
+ * mostly 512 or more. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 

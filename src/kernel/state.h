@@ -14,6 +14,9 @@ struct recurrent_choice {
 bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                     struct recurrent_choice *choice);
 
+/* Whether linear_chunked is the faster of both kernels, for as many rows as a chunk. */
+bool tune_gains_by_chunks(const struct caps *caps, uint32_t head_dim, uint32_t value_dim);
+
 /* Tiles of linear_chunked, whose columns are lanes / 32. False where it does not take the decay, or state
  * and rows do not fit in shared memory. */
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,

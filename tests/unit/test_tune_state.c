@@ -43,8 +43,26 @@ static void chunked(void **state)
     }
 }
 
+/* CPU drivers take narrow heads token by token, GPUs none. */
+static void narrow_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t head_dim, value_dim;
+        bool gains;
+    } cases[] = {{1, 1, false},  {16, 512, false}, {31, 512, false}, {32, 64, false},
+                 {32, 65, true}, {64, 1, true},    {64, 16, true},   {128, 128, true}};
+    struct caps cpu = discrete;
+    cpu.properties.type = VKA_DEVICE_CPU;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t keys = cases[i].head_dim, values = cases[i].value_dim;
+        assert_int_equal(tune_gains_by_chunks(&cpu, keys, values), cases[i].gains);
+        assert_true(tune_gains_by_chunks(&discrete, keys, values));
+    }
+}
+
 TEST_PROGRAM(tune_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(narrow_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -369,6 +369,7 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
     const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
     chunked->least = alone ? 0 : LINEAR_CHUNK;
     *taken = n >= chunked->least && group_of(l) == 1 &&
+             (alone || tune_gains_by_chunks(caps, l->head_dim, l->value_dim)) &&
              tune_chunked(caps, l->head_dim, l->value_dim, l->decay_kind, &chunked->tile);
     if (!*taken)
         return VKA_OK;
