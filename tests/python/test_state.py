@@ -66,6 +66,46 @@ def test_cache(device, rng):
         vkattn.Cache(device, batch=1, capacity=8, layers=[vkattn.CacheLayer()])
 
 
+def test_packed_steps(device, rng):
+    """Steps of packed rows with a cache, of which a step has none of one sequence or keeps fewer than it
+    has, give the bits of each sequence alone."""
+    sizes = {"q": (2, 4), "k": (2, 4), "v": (2, 3), "decay": (2,), "beta": (2,)}
+    whole, got = [], np.zeros((2, 2, 7, 3), np.float32)
+    rows = [{n: rng.random((s[0], 7, *s[1:]), np.float32) - 0.5 for n, s in sizes.items()} for _ in "12"]
+    for r in rows:
+        r["decay"] -= 0.5
+        r["beta"] += 0.5
+        alone = {n: device.tensor(a[None]) for n, a in r.items()}
+        output = device.empty((1, 2, 7, 3))
+        step(device, lambda p: p.linear_attention(**alone, output=output, rule="gated_delta"))
+        whole.append(output.read()[0])
+    cache = vkattn.Cache(device, batch=2, capacity=7, layers=[vkattn.CacheLayer(0, 4, 3, n_state=2)])
+    given = {n: device.empty((1, s[0], 5, *s[1:])) for n, s in sizes.items()}
+    starts, kept = device.tensor(np.zeros(3, np.int32)), device.tensor(np.zeros(2, np.int32))
+    output, plan, done = device.empty((1, 2, 5, 3)), vkattn.Plan(device), [0, 0]
+    gates = {"cache": cache, "q_start": starts, "lengths": kept, "rule": "gated_delta"}
+    plan.linear_attention(**given, output=output, **gates)
+    plan.finish()
+    for had, keeps in (((3, 1), (3, 0)), ((1, 4), (1, 4)), ((0, 5), (0, 3)), ((3, 0), (3, 0))):
+        first = np.cumsum((0, *had))
+        for name, tensor in given.items():
+            packed = np.full(tensor.shape, np.nan, np.float32)
+            for i in range(2):
+                packed[0, :, first[i] : first[i] + keeps[i]] = rows[i][name][
+                    :, done[i] : done[i] + keeps[i]
+                ]
+            tensor.write(packed)
+        starts.write(first.astype(np.int32))
+        kept.write(np.array(keeps, np.int32))
+        plan.run()
+        for i in range(2):
+            end = done[i] + keeps[i]
+            got[i, :, done[i] : end] = output.read()[0, :, first[i] : first[i] + keeps[i]]
+            done[i] = end
+            assert cache.length(i) == end
+    np.testing.assert_array_equal(got, whole)
+
+
 def test_linear_attention(device, rng):
     q, k = rng.standard_normal((2, 1, 2, 7, 4), np.float32) / 2
     v = rng.standard_normal((1, 2, 7, 3), np.float32)
