@@ -295,18 +295,24 @@ static void test_forks(void **state)
 }
 
 /* A state that is no longer finite is told with its sequence and layer, of runs that append to it, until the
- * sequence is empty; the other sequences go on. */
+ * sequence is empty; the other sequences go on. Each kernel notes it for itself. */
 static void test_broken(void **state)
 {
     (void)state;
     static const float largest[] = {3e38f, 3e38f, 3e38f, 3e38f};
     static const char words[] = "sequence 1: the state of layer 1 of the cache is no longer finite";
     struct inputs in = make_inputs();
-    for (int which = 0; which < 2; which++) {
-        struct vka_tensor *input = which ? in.x : in.k;
+    enum { KEYS_TOKEN_BY_TOKEN, KEYS_BY_CHUNKS, ROWS_OF_CONVOLUTION, WAYS };
+    for (int which = 0; which < WAYS; which++) {
+        const bool conv = which == ROWS_OF_CONVOLUTION;
+        struct vka_tensor *input = conv ? in.x : in.k;
         const float other[] = {NAN, 1, 1, 1};
         struct vka_cache *cache = open_cache(0);
+        const struct kernel_set without = device->caps.without;
+        if (which == KEYS_BY_CHUNKS)
+            set_add(&device->caps.without, KERNEL_linear_recurrent);
         struct way w = open_way(&in, cache);
+        device->caps.without = without;
         uint64_t ticket[2];
         check(vka_tensor_write(w.counts, (const int32_t[]){1, 1}, 4 * BATCH));
         check(vka_plan_submit(w.plan, &ticket[0]));
@@ -315,7 +321,7 @@ static void test_broken(void **state)
         const size_t bytes = vka_tensor_size(input);
         check(vka_tensor_read(input, before, bytes));
         memcpy(broken, before, bytes);
-        memcpy(broken + bytes / 8, which ? other : largest, 4 * sizeof *broken); /* of sequence 1 */
+        memcpy(broken + bytes / 8, conv ? other : largest, 4 * sizeof *broken); /* of sequence 1 */
         check(vka_tensor_write(input, broken, bytes));
         for (int i = 0; i < 2; i++) { /* with keys of such length the state grows beyond float32 */
             check(vka_plan_submit(w.plan, &ticket[1]));
