@@ -66,7 +66,7 @@ struct mixed_sizes mixed_draw(struct rng *rng, const struct mixed_sizes *shared)
     struct mixed_sizes s = {
         .batch = rng_range(rng, 1, MIXED_BATCH),
         .n_layer = rng_range(rng, 1, shared ? shared->n_layer : MIXED_LAYERS),
-        .capacity = rng_chance(rng, 30) ? rng_range(rng, 100, 300) : rng_range(rng, 1, 70),
+        .capacity = rng_chance(rng, 45) ? rng_range(rng, 100, 300) : rng_range(rng, 1, 70),
         .page_size = rng_chance(rng, 40) ? 16 * rng_range(rng, 1, 2) : 0,
     };
     for (uint32_t i = 0; i < s.n_layer; i++) {

@@ -75,7 +75,6 @@ static inline uint32_t mixed_keep(const struct mixed_layer *l)
     return l->channels ? (l->width - 1) * l->dilation : 0;
 }
 
-/* Whether a rule of linear attention has decays; whether it has betas. */
 static inline bool mixed_is_gated(enum vka_rule rule)
 {
     return rule == VKA_RULE_GATED || rule == VKA_RULE_GATED_DELTA;
@@ -88,7 +87,6 @@ static inline bool mixed_is_delta(enum vka_rule rule)
 
 /* Heads and width of an operand of rows. */
 void mixed_find_rows(const struct mixed_op *op, int which, uint32_t *heads, uint32_t *width);
-
 /* Row i of a head of a sequence. */
 double *mixed_row(const struct mixed_step *step, const struct mixed_op *op, int which,
                   double *values, uint32_t b, uint32_t head, uint32_t i);

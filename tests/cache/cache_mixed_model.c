@@ -1,7 +1,8 @@
-/* What a run does to the copy of a mixed cache. */
+/* What runs of plans do to the copy of a mixed cache, and how far the device is from it. */
 #include "cache_mixed.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,11 @@
 #include <reference/reference.h>
 #include <reference/state.h>
 
+#include "problems/compare.h"
+
 #define MOST_DIM 256
+
+/* ---- The copy --------------------------------------------------------------------------------- */
 
 /* Rows of a sequence, [head][n][width], or back to those of `values`. */
 static void move_rows(const struct mixed_step *step, const struct mixed_op *op, int which,
@@ -186,4 +191,51 @@ uint32_t mixed_model(struct mixed *m, struct mixed_plan *p)
             model_op(m, step, &step->ops[j]);
     }
     return full;
+}
+
+/* ---- Comparison ------------------------------------------------------------------------------- */
+
+/* The error of a row is over the mean of all rows: one whose terms cancel out has no relative error. */
+static bool compare_output(struct mixed_op *op, double *worst)
+{
+    struct operand *o = &op->io[MIXED_OUT];
+    const double limit = compare_limit(o->dtype) * (o->dtype == VKA_F32 ? 10 : 1);
+    const size_t width = o->size[o->rank - 1], rows = o->count / width;
+    double sum = 0, most = 0;
+    size_t known = 0;
+    bool ok = operand_read(o) == VKA_OK;
+    if (operand_damage(o) != SIZE_MAX)
+        return false;
+    for (size_t i = 0; i < rows; i++) {
+        double error = 0, size = 0;
+        if (isnan(op->want[i * width]))
+            continue;
+        for (size_t j = i * width; j < (i + 1) * width; j++) {
+            error += (o->values[j] - op->want[j]) * (o->values[j] - op->want[j]);
+            size += op->want[j] * op->want[j];
+        }
+        known++;
+        sum += size;
+        if (!(error <= most))
+            most = error;
+        ok &= size > 0 || error == 0 || width == 1;
+    }
+    const double mean = known ? sum / (double)known : 0;
+    if (ok && most <= limit * mean) {
+        *worst = mean > 0 && most / mean / limit > *worst ? most / mean / limit : *worst;
+        return true;
+    }
+    fprintf(stderr, "output of layer %u, kind %d, %s: error %.3g of %.3g\n", op->layer,
+            (int)op->kind, vka_dtype_name(o->dtype), most, mean);
+    return false;
+}
+
+bool mixed_compare_outputs(const struct mixed *m, struct mixed_plan *p, double *worst)
+{
+    (void)m;
+    bool ok = true;
+    for (uint32_t i = 0; i < p->n_step; i++)
+        for (uint32_t j = 0; j < p->steps[i].n_op; j++)
+            ok &= compare_output(&p->steps[i].ops[j], worst);
+    return ok;
 }
