@@ -27,6 +27,7 @@ static const struct linear_shape shapes[] = {
 static const struct linear_shape long_shapes[] = {
     {1, 1, 1, 1, 1, 1, 1},      {2, 2, 1, 2, 100, 17, 19}, {2, 1, 1, 2, 65, 40, 36},
     {1, 1, 1, 1, 200, 65, 130}, {3, 1, 1, 4, 131, 8, 5},   {1, 2, 1, 2, 128, 128, 64},
+    {1, 1, 1, 1, 4200, 8, 5},
 };
 
 static const enum vka_dtype mixes[][4] = {
@@ -143,7 +144,7 @@ static enum vka_status oracle(struct linear_case *t, const struct linear_shape *
 }
 
 /* Keys of length 1, so that the delta rules stay bounded, unless they are divided by it; decays from 0 to
- * -50, most of them weak. */
+ * -50, most of them weak, some that leave nothing; betas of exactly 0 and 1. */
 static double draw(struct check *c, const struct linear_case *t, int operand, uint32_t head_dim)
 {
     const double x = rng_uniform(&c->rng, -1, 1);
@@ -158,9 +159,10 @@ static double draw(struct check *c, const struct linear_case *t, int operand, ui
             return 6 * x - 2;
         return rng_chance(&c->rng, 20)   ? 25 * (x - 1)
                : rng_chance(&c->rng, 10) ? 0
+               : rng_chance(&c->rng, 4)  ? x < 0 ? -200 : -INFINITY
                                          : 0.05 * (x - 1);
     case BETA:
-        return t->op.beta_sigmoid ? 8 * x : (x + 1) / 2;
+        return t->op.beta_sigmoid ? 8 * x : rng_chance(&c->rng, 20) ? x < 0 ? 0 : 1 : (x + 1) / 2;
     default:
         return x;
     }
@@ -177,8 +179,8 @@ static enum vka_status fill(struct check *c, struct linear_case *t, const struct
     if (!o->view)
         return VKA_OK;
     for (size_t i = 0; i < o->count; i++) {
-        if (by_length && i % width == 0)
-            size = rng_chance(&c->rng, 10) ? 1e20 : 1;
+        if (which <= K && i % width == 0) /* some rows have no length */
+            size = rng_chance(&c->rng, 5) ? 0 : by_length && rng_chance(&c->rng, 10) ? 1e20 : 1;
         const size_t row = i / width % s->n, sequence = i / width / s->n / o->size[1];
         const bool counts =
             which > BETA || rows != LENGTHS || (double)row < t->o[STARTS].values[sequence];
