@@ -172,8 +172,9 @@ struct vka_mpi_plan_info {
  * is as for vka_plan_add_layer over the whole problem. info may be NULL. Returned scores are only
  * written for this rank's heads or batch elements. A cache (HEADS only) holds the key heads of this
  * rank (vka_mpi_heads); it is NULL on a rank that has none, and of the others all have one or none
- * has. All ranks call it. INVALID (also if the arguments of ranks differ); TIMEOUT; IO; statuses of
- * vka_plan_add_layer and vka_plan_finish. */
+ * has. Its other layers may hold states, which the plan leaves as they were: linear attention and
+ * convolutions belong to plans of one device. All ranks call it. INVALID (also if the arguments of
+ * ranks differ); TIMEOUT; IO; statuses of vka_plan_add_layer and vka_plan_finish. */
 VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_layer *layer,
                                            const struct vka_layer_op *op,
                                            const struct vka_mpi_plan_info *info,

@@ -176,6 +176,43 @@ static void check_one_rank_alone(struct vka_mpi *mpi)
     vka_tensor_destroy(&out);
 }
 
+/* Layers that hold a state stand beside one of keys and values, and are refused in its place, on all
+ * ranks where the last one alone names it. */
+static void check_states(struct vka_mpi *mpi)
+{
+    struct vka_mpi_layer *layer;
+    struct vka_mpi_plan *plan = NULL;
+    struct vka_cache *cache;
+    struct vka_tensor *in, *out;
+    struct vka_device *device = vka_mpi_device(mpi);
+    const bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1;
+    struct vka_mpi_layer_info info = layer_info();
+    struct vka_mpi_range query, key;
+    info.rounds = 1;
+    vka_mpi_heads(HEADS, HEADS, vka_mpi_size(mpi), vka_mpi_rank(mpi), &query, &key);
+    const struct vka_cache_layer_info layers[] = {
+        {.struct_size = sizeof *layers, .n_kv_head = key.count, .head_dim = DIM},
+        {.struct_size = sizeof *layers, .n_state = key.count, .head_dim = DIM, .value_dim = DIM}};
+    REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &in));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &out));
+    REQUIRE_OK(mpi, vka_cache_create(device,
+                                     VKA_INFO(vka_cache_info, .batch = BATCH, .n_layer = 2,
+                                              .capacity = N, .layers = layers),
+                                     &cache));
+    struct vka_layer_op op =
+        *VKA_INFO(vka_layer_op, .query = in, .output = out, .cache = cache, .cache_layer = last);
+    EXPECT(mpi, VKA_INVALID, "cache_layer is 1, which holds a state, not keys and values",
+           vka_mpi_plan_layer(mpi, layer, &op, NULL, &plan));
+    op.cache_layer = 0;
+    REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &op, NULL, &plan));
+    vka_mpi_plan_destroy(&plan);
+    vka_cache_destroy(&cache);
+    vka_mpi_layer_destroy(&layer);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+}
+
 /* Seven positions of one head on three ranks, whose shares are 2, 2 and 3: that of the first is
  * right, and it hears all the same. */
 static void check_positions(struct vka_mpi *mpi)
@@ -282,6 +319,7 @@ TEST_PROGRAM_ARGUMENTS(mpi_errors)
     check_plan_arguments(mpi);
     if (vka_mpi_size(mpi) > 1)
         check_one_rank_alone(mpi);
+    check_states(mpi);
     if (vka_mpi_size(mpi) == 3)
         check_positions(mpi);
     check_files(mpi);
