@@ -260,7 +260,7 @@ def test_embed(device, tmp_path):
 
 def test_refused(path):
     for words, said in (
-        (["generate"], "vkattn generate: expected a GGUF file and a text, or --ids, got 0 words"),
+        (["generate"], "vkattn generate: expected a GGUF file and a text, or --ids, got 0 arguments"),
         (["generate", path], "vkattn generate: expected a GGUF file and a text, or --ids, got 1"),
         (["generate", path, "x", "--ids", "1"], "a GGUF file alone, as --ids are given, got 2"),
         (["generate", path, "x"], "tokenizer.ggml.model: expected gpt2, llama, bert or t5; give"),

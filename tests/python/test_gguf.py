@@ -185,7 +185,7 @@ def split_keys(no, count, total):
     ]
 
 
-def part(no, count, total, names, keys=()):
+def shard(no, count, total, names, keys=()):
     """Tensors of one number each: the index of the part times 100, and that in it."""
     tensors = [tensor(name, [1], 0, 32 * i) for i, name in enumerate(names)]
     values = b"".join(struct.pack("<f28x", 100 * no + i) for i in range(len(names)))
@@ -195,14 +195,14 @@ def part(no, count, total, names, keys=()):
 def three(total=3):
     keys = [ARCHITECTURE, EPSILONS]
     return [
-        part(0, 3, total, "ba", keys),
-        part(1, 3, total, "", [EPSILONS]),
-        part(2, 3, total, "c", [key("general.alignment", 4, struct.pack("<I", 32))]),
+        shard(0, 3, total, "ba", keys),
+        shard(1, 3, total, "", [EPSILONS]),
+        shard(2, 3, total, "c", [key("general.alignment", 4, struct.pack("<I", 32))]),
     ]
 
 
 @pytest.fixture
-def write_parts(tmp_path):
+def write_shards(tmp_path):
     def write(files):
         paths = []
         for i, file in enumerate(files):
@@ -214,8 +214,8 @@ def write_parts(tmp_path):
     return write
 
 
-def test_parts(write_parts):
-    for path in write_parts(three()):
+def test_shards(write_shards):
+    for path in write_shards(three()):
         file = vkattn.GGUF(path)
         assert file.names == ["b", "a", "c"]
         assert [file.array(name)[0] for name in file.names] == [0, 1, 200]
@@ -228,21 +228,21 @@ def changed(i, file, total=3):
     return files
 
 
-C = part(2, 3, 3, "c", [key("general.architecture", 8, string("bert"))])
-BAD_PARTS = [
-    (changed(1, None), 1, "cannot open.*part 2 of 3 of a model"),
-    (changed(0, None), 0, "cannot open.*part 1 of 3 of a model"),
-    (changed(2, b"GGUF"), 2, "too few for a GGUF file.*part 3 of 3 of a model"),
-    (changed(2, three()[1]), 2, "part 2 of 3 by its keys, but part 3 of 3 by its name"),
-    (changed(2, C), 2, "another model: part 1 has another value of key 'general.architecture'"),
-    (changed(2, part(2, 3, 3, "a")), 2, "'a' .*part 1"),
+C = shard(2, 3, 3, "c", [key("general.architecture", 8, string("bert"))])
+BAD_SHARDS = [
+    (changed(1, None), 1, "cannot open.*shard 2 of 3 of a model"),
+    (changed(0, None), 0, "cannot open.*shard 1 of 3 of a model"),
+    (changed(2, b"GGUF"), 2, "too few for a GGUF file.*shard 3 of 3 of a model"),
+    (changed(2, three()[1]), 2, "shard 2 of 3 by its keys, but shard 3 of 3 by its name"),
+    (changed(2, C), 2, "another model: shard 1 has another value of key 'general.architecture'"),
+    (changed(2, shard(2, 3, 3, "a")), 2, "'a' .*shard 1"),
     (three(4), 0, "split.tensors.count is 4"),
 ]
 
 
-@pytest.mark.parametrize("files, named, sentence", BAD_PARTS, ids=[s for _, _, s in BAD_PARTS])
-def test_bad_parts(write_parts, files, named, sentence):
-    paths = write_parts(files)
+@pytest.mark.parametrize("files, named, sentence", BAD_SHARDS, ids=[s for _, _, s in BAD_SHARDS])
+def test_bad_shards(write_shards, files, named, sentence):
+    paths = write_shards(files)
     for i, path in enumerate(paths):
         if files[i] is None or (i and i == named):
             continue  # a sentence of its own
@@ -251,7 +251,7 @@ def test_bad_parts(write_parts, files, named, sentence):
         assert str(error.value).startswith(f"{paths[named]}: ")
 
 
-def test_names_of_parts(load):
+def test_names_of_shards(load):
     with pytest.raises(vkattn.FileError, match="-00001-of-00003.gguf"):
         load(three()[0])
     count = key("split.count", 2, struct.pack("<H", 2))

@@ -146,7 +146,7 @@ def test_gguf(device, tmp_path, name):
     assert gap > 1e-4 and list(model.generate(IDS, 4, stop=())) == found
 
 
-def test_gguf_in_parts(device, tmp_path):
+def test_gguf_in_shards(device, tmp_path):
     """A model in three files gives the logits of the same model in one, from any of them."""
     config, tensors = made("llama")
     keys = keys_of(config, "llama")
@@ -163,7 +163,7 @@ def test_gguf_in_parts(device, tmp_path):
         model = vkattn.models.load(path, device=device)
         assert np.array_equal(model.logits(IDS), want) and model.unused == []
     path.unlink()
-    with pytest.raises(vkattn.FileError, match="00003-of-00003.* .part 3 of 3 of a model"):
+    with pytest.raises(vkattn.FileError, match="00003-of-00003.* .shard 3 of 3 of a model"):
         vkattn.models.load(tmp_path / "m-00001-of-00003.gguf", device=device)
 
 

@@ -20,7 +20,8 @@ import vkattn
 
 PROGRAM = os.environ.get("VKATTN_EXAMPLES", "")
 if not PROGRAM:
-    pytest.skip("VKATTN_EXAMPLES names no print_examples: NO OPERATION WAS TRIED", True)
+    pytest.skip("VKATTN_EXAMPLES names no print_examples: NO OPERATION WAS TRIED",
+                allow_module_level=True)
 EXAMPLES = json.loads(subprocess.run([PROGRAM], capture_output=True, check=True).stdout)
 
 # What has a form of its own in Python, and the file whose tests compare it with an oracle.
