@@ -24,12 +24,12 @@ uint raw_words_left(uint k0)
            k0 / 128 * BUNDLE_PAIR_WORDS(BUNDLE_TYPE);
 }
 
-// Blocks of q6_K are half words, an odd number of them: a row's words begin at any half word, and a bundle
-// is not 64 neighbours but sixteen of each 32 in half a block, of which all bits lie together.
+// Blocks of q6_K are 105 half words: a row's words begin at any half word. A bundle of it is not 64
+// neighbours but sixteen of each 32 values in half a block, whose bits lie together.
 const bool RAW_HALVES = BUNDLE_TYPE == TYPE_Q6_K;
 const uint BLOCK_HALVES = BLOCK_BYTES(TYPE_Q6_K) / 2;
-// Vectors that hold a tile's half words, whose first vector begins at most 7 before them.
-#define RAW_HALF_VECTORS(depth) ((depth) / 256 * BLOCK_HALVES + 14) / 8
+// Vectors that hold the half words of a tile's row; the first begins at most 7 before them.
+#define RAW_HALF_VECTORS(depth) (((depth) / 256 * BLOCK_HALVES + 14) / 8)
 
 // Half words that are loaded in front of k0 of a row; `first`: where row 0 begins.
 uint half_skew(uint first, uint row, uint k0)

@@ -152,8 +152,6 @@ uvec2 bundle_halves(bundle r, uint sub, uint i)
         f16vec2 even = unpackFloat2x16(x.x) - bias, odd = unpackFloat2x16(x.y) - bias;
         return uvec2(packFloat2x16(even * scale), packFloat2x16(odd * scale));
     }
-#endif
-#ifndef BFLOAT16
     if (B_TYPE == TYPE_Q6_K) {
         uvec2 x = bundle_bytes(r, sub, i) | 0x64006400u;
         f16vec2 bias = f16vec2(1024.0 + BUNDLE_BIAS);
