@@ -223,8 +223,12 @@ def measure(tree, gpu, program, tables=None):
     new = collections.defaultdict(list)
     for row in made.rows if missing else []:
         new[identity(row)].append(row)
-    rows = [dict(row, problems=first["problems"]) for first in listed.rows
-            for row in new[identity(first)] or kept[identity(first)]]
+    rows = []
+    for first in listed.rows:
+        found = new[identity(first)] or kept[identity(first)]
+        if not found:
+            return listed._replace(rows=[], error="was not compiled: " + title(first))
+        rows += [dict(row, problems=first["problems"]) for row in found]
     return listed._replace(rows=rows)
 
 
