@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from test_layer import write_safetensors
 
+import vkattn.models
 from vkattn.models._base_row import root_width
 from vkattn.models._families import FAMILIES
 from vkattn.models._table import Key
@@ -369,6 +370,15 @@ def clear_greedy(torch, model):
         if gap > LEAD:
             break
     return seed, [ids for ids, _ in found], gap
+
+
+def load(path, device):
+    """A model of which every key is known and every tensor used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(path, device=device)
+    assert model.unused == []
+    return model
 
 
 def our_greedy(model, seed):

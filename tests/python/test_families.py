@@ -4,7 +4,6 @@ installed."""
 
 import json
 import types
-import warnings
 
 import families
 import numpy as np
@@ -35,15 +34,6 @@ def made(device, tmp_path_factory):
     return make
 
 
-def load(folder, device):
-    """Every key of config.json is known, every tensor used."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = vkattn.models.load(folder, device=device)
-    assert model.unused == []
-    return model
-
-
 def test_complete():
     """Each family has a case, and each case its numbers."""
     assert {name.split()[0] for name in families.CASES} == set(FAMILIES)
@@ -62,7 +52,7 @@ def test_docs():
 @pytest.mark.parametrize("name", families.CASES)
 def test_logits(made, device, name):
     """At 1, 5, 40 and 150 ids; the rows of a text do not depend on what follows."""
-    found = load(made(name), device).logits(families.ids_of(families.LENGTHS[-1]))
+    found = families.load(made(name), device).logits(families.ids_of(families.LENGTHS[-1]))
     rows = found[[n - 1 for n in families.LENGTHS], families.COLUMNS]
     assert np.abs(rows - EXPECTED[name]["logits"]).max() < 1e-4
 
@@ -73,7 +63,7 @@ def test_ids(request, made, device, name):
     if not request.config.getoption("--families") and name not in SAMPLE:
         pytest.skip("NOT ASKED FOR: --families CONTINUES PROMPTS BY EACH FAMILY")
     assert (
-        families.our_greedy(load(made(name), device), EXPECTED[name]["seed"])
+        families.our_greedy(families.load(made(name), device), EXPECTED[name]["seed"])
         == EXPECTED[name]["ids"]
     )
 
@@ -90,14 +80,14 @@ def test_transformers(request, made, device, tmp_path, name):
     judge = families.theirs(torch, auto, folder)
     if families.shapes_of(auto, tmp_path, name) != EXPECTED[name]["shapes"]:
         raise AssertionError("families.json has other tensors: families.py --write")
-    model = load(folder, device)
+    model = families.load(folder, device)
     lengths = families.LENGTHS if request.config.getoption("--families") else (5,)
     for n in lengths:
         ids = families.ids_of(n)
         want = families.their_logits(torch, judge, ids)
         assert np.abs(model.logits(ids) - want).max() < 1e-4
     judge.save_pretrained(tmp_path / "again")
-    again = load(tmp_path / "again", device)
+    again = families.load(tmp_path / "again", device)
     assert np.array_equal(again.logits(families.ids_of(5)), model.logits(families.ids_of(5)))
 
 
@@ -199,7 +189,7 @@ def test_prefixes(device, tmp_path, name, old, new):
     }
     (tmp_path / "config.json").write_text(json.dumps(families.config_of(name)))
     families.write_safetensors(tmp_path / "model.safetensors", tensors)
-    found = load(tmp_path, device).logits(families.ids_of(40))
+    found = families.load(tmp_path, device).logits(families.ids_of(40))
     assert np.abs(found[39, families.COLUMNS] - EXPECTED[name]["logits"][2]).max() < 1e-4
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 
 import families
 import families_gguf
@@ -25,15 +24,6 @@ def write(path, kind, **more):
     return path
 
 
-def load(path, device):
-    """Every key is known, every tensor used."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = vkattn.models.load(path, device=device)
-    assert model.unused == []
-    return model
-
-
 def test_complete():
     cases = {kind.split()[0] for kind in families_gguf.CASES}
     assert cases | {"llama", "phi3", "qwen2", "qwen3"} == set(ARCHITECTURES)
@@ -50,8 +40,8 @@ def test_file(device, tmp_path, kind):
     tensors = families_gguf.tensors_of(kind, shapes_of(kind))
     families.write_safetensors(tmp_path / "model.safetensors", tensors)
     ids = families.ids_of(40)
-    want = load(tmp_path, device).logits(ids)
-    found = load(write(tmp_path / "model.gguf", kind), device).logits(ids)
+    want = families.load(tmp_path, device).logits(ids)
+    found = families.load(write(tmp_path / "model.gguf", kind), device).logits(ids)
     assert np.abs(found - want).max() < 2e-5 * max(1, np.abs(want).max())
 
 
