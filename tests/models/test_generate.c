@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 #include "patience.h"
@@ -71,11 +70,11 @@ static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t widt
 
 /* mixed: block 0 has values of another type than queries and keys, block 1 also keys of another
  * type than queries, and up of another type than gate. */
-static enum vka_dtype type_of(bool mixed, int block, int kind_of)
+static enum vka_dtype type_of(bool mixed, int block, int kind)
 {
-    if (mixed && block == 0 && kind_of == WV)
+    if (mixed && block == 0 && kind == WV)
         return VKA_F32;
-    return mixed && block == 1 && (kind_of == WK || kind_of == UP) ? VKA_Q4_0 : VKA_Q8_0;
+    return mixed && block == 1 && (kind == WK || kind == UP) ? VKA_Q4_0 : VKA_Q8_0;
 }
 
 static void draw_model(uint32_t ffn, bool mixed)
