@@ -3,9 +3,10 @@
  *     check_functions [--function PREFIX] [--reader NAME] [--all [--slice I/N]] [--device NAME] [--list]
  *
  * By default the arguments are all float32 within 8 units of each point at which code branches, rounds or
- * reduces, and one float32 in 65,537. --all: all float32, or a slice of them, so that days of work can be
- * cut: --slice 3/64. --reader: blocks are read by that kernel alone, such as matmul_few. Functions of 16-bit numbers take all 65,536 in either case. Prints each
- * function's worst error and where it is. */
+ * reduces, and one float32 in 65,537. --all: all float32, or a slice of them, so that days of work
+ * can be cut: --slice 3/64. --reader: blocks are read by that kernel alone, such as matmul_few.
+ * Functions of 16-bit numbers take all 65,536 in either case. Prints each function's worst error and
+ * where it is. */
 #include "patience.h"
 #include "functions.h"
 #include "gpu/device.h"

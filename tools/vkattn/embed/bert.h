@@ -32,8 +32,8 @@ struct bert {
 
 /* Opens a folder with config.json and model.safetensors of the model_type "bert", or a GGUF file of
  * that architecture, of nomic-bert or of t5encoder, and uploads the weights. What the files have and
- * this does not compute is refused. On failure *why says it, where the device has no sentence; bert_free accepts what was
- * loaded until then. */
+ * this does not compute is refused. On failure *why says it, where the device has no sentence;
+ * bert_free accepts what was loaded until then. */
 enum vka_status bert_load(struct vka_device *device, const char *path, struct bert *bert,
                           char why[VKA_IO_ERROR_SIZE]);
 void bert_free(struct bert *bert);
