@@ -268,8 +268,10 @@ float norm_products(uint t, inout products x)
     if (!has(LINEAR_NORMED))
         return 1.0;
     vec2 shrink = vec2(shrink_of(2 * t), shrink_of(2 * t + 1));
-    vec2 inverse = 1.0 / sqrt(x.squares + p.norm_epsilon * shrink * shrink);
-    x.r *= inverse.x;
+    precise vec2 epsilon = p.norm_epsilon * shrink * shrink;
+    vec2 inverse = 1.0 / sqrt(x.squares + epsilon);
+    precise vec4 r = x.r * inverse.x; // no sum takes the product as an operand
+    x.r = r;
     x.o *= inverse.y;
     x.d *= inverse.y; // and u by that of k
     return inverse.x;
@@ -282,7 +284,8 @@ void take_token(uint t, uint half_of, uint row, uint y_head)
     vec4 gates = gate_stage[t], v = v_stage[t * COLUMNS + column];
     if (DECAY == DECAY_HEAD) {
         float f = decay_factor(gates.x);
-        x.r *= f;
+        precise vec4 r = x.r * f; // no sum takes the product as an operand
+        x.r = r;
         x.o *= f;
     }
     float of_k = norm_products(t, x);

@@ -73,7 +73,7 @@ float centered(uint e) { return input_at(e) * power - mean; }
 // The gradient of the normalised element.
 float slope(uint e)
 {
-    float g = LOAD(dy_words, place(p.dy, at_element(e)), DY_TYPE);
+    precise float g = LOAD(dy_words, place(p.dy, at_element(e)), DY_TYPE); // a sum's operand, or another's
     if (WEIGHT_TYPE != TYPE_NONE)
         g *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
     return g;
