@@ -12,7 +12,10 @@
 #   library    the library on the host
 needed_by() {
     case $1 in
-    [A-Z]*.md | LICENSE | CITATION.cff | .github/* | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
+    [A-Z]*.md | LICENSE | CITATION.cff | .github/* | docs/* | include/*.md | .ci/stages.tsv | .ci/passed | \
+        tests/mutants/*)
+        echo docs
+        ;;
     pyproject.toml | python/* | tests/python/*) echo python ;;
     shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
         tools/dev/sid_tree.sh | tools/dev/archive.sh | tools/dev/prebuild_shaders.sh)
@@ -56,4 +59,18 @@ stages_of() {
     *' python '*) echo "format build python" ;;
     *) echo "build docs" ;;
     esac
+}
+
+# changed_files: names, one a line, since the merge base with $CI_BASE, by default origin/main, or where
+# that is HEAD or not known, since the commit that .ci/passed names; none where no such commit is known.
+changed_files() {
+    local base
+    base=$(git merge-base HEAD "${CI_BASE:-origin/main}" 2>/dev/null ||
+        git merge-base HEAD origin/HEAD 2>/dev/null) || base=
+    if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
+        read -r base <.ci/passed
+        git merge-base --is-ancestor "$base" HEAD 2>/dev/null || return 0
+    fi
+    git diff --name-only "$base" HEAD
+    git diff --name-only HEAD # not committed
 }

@@ -43,4 +43,38 @@ for stage in $(printf '%s\n' README.md python/a tools/vkattn/a.c src/io/a.c src/
         failed=1
     }
 done
+
+# Where the merge base says nothing: since the commit of .ci/passed, if HEAD has it in its history.
+repository=$(mktemp -d)
+trap 'rm -rf "$repository"' EXIT
+commit() { # commit FILE CONTENT
+    mkdir -p "$(dirname "$1")"
+    echo "$2" >"$1"
+    git add "$1"
+    git -c user.name=a -c user.email=a@b.c commit --quiet -m "$1"
+}
+changes() { # changes "FILES"
+    local got
+    got=$(changed_files | tr '\n' ' ')
+    [ "${got% }" = "$1" ] || {
+        echo "FAIL changed files: '$got' instead of '$1'"
+        failed=1
+    }
+}
+cd "$repository"
+unset CI_BASE GIT_DIR
+git init --quiet .
+commit .ci/passed 0123456789012345678901234567890123456789
+changes ""
+commit .ci/passed "$(git rev-parse HEAD)"
+commit README.md words
+changes ".ci/passed README.md"
+git update-ref refs/remotes/origin/main HEAD
+changes ".ci/passed README.md"
+git update-ref refs/remotes/origin/main HEAD~1
+changes "README.md"
+commit .ci/passed "$(git rev-parse HEAD)"
+git update-ref refs/remotes/origin/main HEAD
+echo more >>README.md
+changes ".ci/passed README.md"
 exit $failed
