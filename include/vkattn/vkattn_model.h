@@ -347,7 +347,7 @@ struct vka_causal_conv_op {
     struct vka_tensor *output; /* as input */
 };
 
-/* It has no gradient. UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
+/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 

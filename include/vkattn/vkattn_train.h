@@ -78,6 +78,29 @@ VKA_API enum vka_status
 vka_plan_add_activation_backward(struct vka_plan *plan,
                                  const struct vka_activation_backward_op *op);
 
+/* The gradients of vka_plan_add_causal_conv. `forward` is its op, of which output and present are not
+ * read: sums are made again. Rows from a length on have gradient 0 and are read into nothing.
+ * Gradients of weight and bias are sums over batch and rows, in splits of at most 256 rows that are
+ * added in order. With an activation it takes float32 scratch of twice the size of output. */
+struct vka_causal_conv_backward_op {
+    size_t struct_size;
+    const struct vka_causal_conv_op *forward; /* read by this call */
+    struct vka_tensor *output_gradient;       /* [batch][n][channels] */
+    /* [batch][channels][(width - 1) * dilation]: the gradient of present. NULL: 0. */
+    struct vka_tensor *present_gradient;
+    struct vka_gradient input_gradient;  /* [batch][n][channels] */
+    struct vka_gradient weight_gradient; /* [channels][width] */
+    struct vka_gradient bias_gradient;   /* [channels] */
+    struct vka_gradient past_gradient;   /* [batch][channels][(width - 1) * dilation] */
+};
+
+/* INVALID: also a present in place of the past, which is gone then. UNSUPPORTED: q_start, a cache, what
+ * vka_plan_add_causal_conv does not support, and with an activation an output that exceeds an allocation
+ * in float32. */
+VKA_API enum vka_status
+vka_plan_add_causal_conv_backward(struct vka_plan *plan,
+                                  const struct vka_causal_conv_backward_op *op);
+
 /* The gradients of vka_plan_add_binary. That of what was broadcast is summed over the axes in which
  * it repeats. A product needs b for a_gradient and a for b_gradient; a sum neither. */
 struct vka_binary_backward_op {

@@ -9,7 +9,7 @@ from ._abi import enum_names, ffi, lib, new_struct
 from ._device import Tensor
 from ._errors import InvalidError
 from ._numbers import nonzero, put, whole
-from ._options import Accumulate, Gradient, choose, pointer
+from ._options import Accumulate, Gradient, choose, pointer, write_gradients
 from ._plan_model import ACTIVATIONS, NORMS
 from ._plan_state import StateOperations
 
@@ -88,6 +88,60 @@ class TrainingOperations(StateOperations):
             kind=choose(ACTIVATIONS, kind, "kind"),
             alpha=nonzero(alpha, "alpha"),
         )
+
+    def causal_conv_backward(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        output_gradient: Tensor,
+        *,
+        bias: Tensor | None = None,
+        dilation: int = 1,
+        activation: str = "identity",
+        past: Tensor | None = None,
+        lengths: Tensor | None = None,
+        present_gradient: Tensor | None = None,
+        input_gradient: Gradient = None,
+        weight_gradient: Gradient = None,
+        bias_gradient: Gradient = None,
+        past_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `causal_conv` with the same operands and options; output is not
+        read. Not of a cache or of packed sequences."""
+        forward = new_struct("vka_causal_conv_op")
+        op = new_struct("vka_causal_conv_backward_op")
+        gradients = {
+            "input_gradient": input_gradient,
+            "weight_gradient": weight_gradient,
+            "bias_gradient": bias_gradient,
+            "past_gradient": past_gradient,
+        }
+        operands = {
+            "input": input,
+            "weight": weight,
+            "output": output,
+            "bias": bias,
+            "past": past,
+            "lengths": lengths,
+        }
+        numbers = {
+            "dilation": whole(dilation, "dilation", 1),
+            "activation": choose(ACTIVATIONS, activation, "activation"),
+        }
+
+        def add() -> int:
+            for name, tensor in operands.items():
+                optional = name in ("bias", "past", "lengths")
+                setattr(forward, name, pointer(tensor, name, optional=optional))
+            put(forward, **numbers)
+            op.forward = forward
+            op.output_gradient = pointer(output_gradient, "output_gradient")
+            op.present_gradient = pointer(present_gradient, "present_gradient", optional=True)
+            write_gradients(op, gradients)
+            return int(lib.vka_plan_add_causal_conv_backward(self._pointer, op))
+
+        self.device._core.call(add)
 
     def add_backward(
         self, output_gradient: Tensor, *, a_gradient: Gradient = None, b_gradient: Gradient = None

@@ -50,6 +50,60 @@ struct conv_params {
 /* With a cache of n_cached sequences, starts are its words, see note.glsl, and starts_offset is where
  * the rows stand that sequence sequence_first keeps, the first of the pass. n_cached 0: no cache. */
 
+/* ---- conv_backward: gradients of the rows before a causal convolution -----------------------------
+ * dx[t][c] = sum over j of w[c][j] g[t + (width - 1 - j) dilation][c], of those g that are rows of the
+ * sequence, + dpresent, + what y holds. Row r of y is t = r - shift: a row of the input, or with shift
+ * = keep = (width - 1) dilation one of the past. Rows from a length on get 0. An item is two channels
+ * of CONV_EACH rows that lie `dilation` apart, of rows first .. end - 1, which y is bound from; g is
+ * bound from row g_first to g_end - 1. Buffers: 0 g, 1 w, 2 dpresent [batch][keep][channels],
+ * 3 lengths, 4 y. */
+struct conv_backward_params {
+    U32 batch, n, channels; /* n: rows of a sequence */
+    U32 first, end, shift, keep, dilation;
+    U32 residues; /* rows that items begin with: `dilation`, or all if there are fewer */
+    U32 g_first, g_end, g_offset, g_batch, g_row, g_col;
+    U32 w_offset, w_channel, w_tap;
+    U32 present_offset, present_batch, present_row, present_col;
+    U32 y_offset, y_batch, y_row, y_col;
+    U32 lengths_offset, lengths_step;
+};
+#define CONV_BACK_G_TYPE 0
+#define CONV_BACK_W_TYPE 1
+#define CONV_BACK_PRESENT_TYPE 2 /* TYPE_NONE: 0 */
+#define CONV_BACK_Y_TYPE 3
+#define CONV_BACK_WIDTH 4
+#define CONV_BACK_LENGTHS 5
+#define CONV_BACK_ADD 6
+#define CONV_BACK_G_PAIRS 7 /* two channels of g are a whole word of 16-bit elements; of y */
+#define CONV_BACK_Y_PAIRS 8
+#define CONV_BACK_SPECS 9
+
+/* ---- conv_backward_sums: gradients of a causal convolution's weight and bias, by splits ------------
+ * Column 0 of a split is the sum of g over its rows, column 1 + j that of g times the input of tap j.
+ * A split has `group` sequences, and CONV_SUM_ROWS rows of them at most: workgroup y is such rows from
+ * row_first on, z a group, x CHANNEL_LANES channels; the other lanes add rows, and merge as a tree. Row t
+ * of x is bound from row x_first on, those of g from row_first on. Buffers: 0 x, 1 past
+ * [batch][keep][channels], 2 g, 3 lengths, 4 y float32 [z][y][column][channel]. */
+struct conv_sums_params {
+    U32 batch, n, channels, group; /* n: rows of a sequence in this pass */
+    U32 row_first, x_first, dilation, keep;
+    U32 x_offset, x_batch, x_row, x_col;
+    U32 past_offset, past_batch, past_row, past_col;
+    U32 g_offset, g_batch, g_row, g_col;
+    U32 y_offset, y_group, y_split, y_column, y_channel;
+    U32 lengths_offset, lengths_step;
+};
+#define CONV_SUM_X_TYPE 0
+#define CONV_SUM_PAST_TYPE 1 /* TYPE_NONE: 0 */
+#define CONV_SUM_G_TYPE 2
+#define CONV_SUM_WIDTH 3 /* 0: the bias alone */
+#define CONV_SUM_LENGTHS 4
+#define CONV_SUM_CHANNEL_LANES 5 /* a power of two */
+#define CONV_SUM_COLUMNS 6       /* neighbouring lanes have neighbouring channels; else rows */
+#define CONV_SUM_SPECS 7
+#define CONV_SUM_LANES 128
+#define CONV_SUM_ROWS 256
+
 /* ---- linear_recurrent: a state that each token decays, corrects and reads -------------------------
  * For each token, with f = e^decay (1 without), u = beta (v - S^T k f) of the delta rules and else v:
  * S = f S + k u^T, and y = scale S^T q. A workgroup takes LINEAR_LANES / LINEAR_SPLITS columns of four
@@ -124,6 +178,8 @@ struct linear_params {
 
 #ifndef VULKAN
 _Static_assert(sizeof(struct conv_params) <= 128, "push constants");
+_Static_assert(sizeof(struct conv_backward_params) <= 128, "push constants");
+_Static_assert(sizeof(struct conv_sums_params) <= 128, "push constants");
 #endif
 
 #include "params/end.h"

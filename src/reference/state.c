@@ -1,6 +1,7 @@
 #include <reference/state.h>
 
 #include <reference/model.h>
+#include <reference/train.h>
 
 #include <math.h>
 
@@ -27,6 +28,44 @@ void ref_causal_conv(const struct ref_causal_conv *c, const double *x, const dou
     }
     for (size_t i = 0; present && i < c->channels * keep; i++)
         present[i] = row_of(c, x, past, c->n + i % keep, i / keep);
+}
+
+/* Adds to the gradient of row `row` of the past and the input together. */
+static void add_to_row(const struct ref_causal_conv *c, const struct ref_conv_gradients *made,
+                       size_t row, size_t channel, double gradient)
+{
+    const size_t keep = (c->width - 1) * c->dilation;
+    if (row >= keep)
+        made->dx[(row - keep) * c->channels + channel] += gradient;
+    else
+        made->dpast[channel * keep + row] += gradient;
+}
+
+void ref_causal_conv_backward(const struct ref_causal_conv *c, const double *x, const double *w,
+                              const double *bias, const double *past, const double *dy,
+                              const double *dpresent, const struct ref_conv_gradients *made)
+{
+    const size_t keep = (c->width - 1) * c->dilation;
+    for (size_t i = 0; i < c->n * c->channels; i++)
+        made->dx[i] = 0;
+    for (size_t i = 0; i < c->channels * keep; i++)
+        made->dpast[i] = 0;
+    for (size_t i = 0; dpresent && i < c->channels * keep; i++)
+        add_to_row(c, made, c->n + i % keep, i / keep, dpresent[i]);
+    for (size_t i = 0; i < c->n * c->channels; i++) {
+        const size_t t = i / c->channels, channel = i % c->channels;
+        const double *own = w + channel * c->width;
+        double sum = bias ? bias[channel] : 0;
+        for (size_t j = 0; j < c->width; j++)
+            sum += own[j] * row_of(c, x, past, t + j * c->dilation, channel);
+        const double slope = dy[i] * ref_activation_slope(c->activation, 1, sum);
+        made->db[channel] += slope;
+        for (size_t j = 0; j < c->width; j++) {
+            const size_t row = t + j * c->dilation;
+            made->dw[channel * c->width + j] += slope * row_of(c, x, past, row, channel);
+            add_to_row(c, made, row, channel, slope * own[j]);
+        }
+    }
 }
 
 /* softplus(x + bias) of a key feature, within the bounds of steps. */

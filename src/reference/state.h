@@ -15,6 +15,15 @@ struct ref_causal_conv {
 void ref_causal_conv(const struct ref_causal_conv *c, const double *x, const double *w,
                      const double *bias, const double *past, double *y, double *present);
 
+/* Its gradients, of dy[n][channels] and dpresent[channels][keep], which may be NULL: dx[n][channels] and
+ * dpast[channels][keep]; dw[channels][width] and db[channels] are added to. */
+struct ref_conv_gradients {
+    double *dx, *dw, *db, *dpast;
+};
+void ref_causal_conv_backward(const struct ref_causal_conv *c, const double *x, const double *w,
+                              const double *bias, const double *past, const double *dy,
+                              const double *dpresent, const struct ref_conv_gradients *made);
+
 /* y[n_out][n][value_dim] as vka_linear_attention_op says, of q[n_head][n][head_dim],
  * k[n_kv_head][n][head_dim], v[n_state][n][value_dim], decay[n_state][n][1 or head_dim] and
  * beta[n_state][n], or of one head; NULL: none. state[n_state][head_dim][value_dim] is that before, and

@@ -46,6 +46,58 @@ enum vka_status known_map_backward(struct solution *s)
     return known_run(s, dx, 1);
 }
 
+enum { CONV_WIDTH = 3, CONV_DILATION = 2, CONV_KEEP = (CONV_WIDTH - 1) * CONV_DILATION };
+
+/* The gradient of a convolution's input: of what later rows read of a row. */
+enum vka_status known_conv_backward(struct solution *s)
+{
+    const uint32_t rows[3] = {1, ROWS, WIDTH}, taps[2] = {WIDTH, CONV_WIDTH};
+    struct vka_causal_conv_op forward = {.struct_size = sizeof forward, .dilation = CONV_DILATION};
+    struct vka_tensor *dy, *dx;
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 1, &forward.input));
+    ENSURE(known_tensor(s, VKA_F32, 2, taps, 2, &forward.weight));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &forward.output));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 3, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &dx));
+    ENSURE(vka_plan_add_causal_conv_backward(
+        s->plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward, .output_gradient = dy,
+                          .input_gradient.tensor = dx)));
+    ENSURE(known_want(s, dx));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++)
+        for (uint32_t j = 0; j < CONV_WIDTH; j++) {
+            const uint32_t row = i / WIDTH + CONV_KEEP - j * CONV_DILATION;
+            if (row < ROWS)
+                s->want[i] += (double)known_value(2, i % WIDTH * CONV_WIDTH + j) *
+                              (double)known_value(3, row * WIDTH + i % WIDTH);
+        }
+    return known_run(s, dx, 1);
+}
+
+/* The gradient of a convolution's weight. */
+enum vka_status known_conv_sums(struct solution *s)
+{
+    const uint32_t rows[3] = {1, MANY_ROWS, COLUMNS}, taps[2] = {COLUMNS, CONV_WIDTH};
+    struct vka_causal_conv_op forward = {.struct_size = sizeof forward, .dilation = CONV_DILATION};
+    struct vka_tensor *dy, *dw;
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 1, &forward.input));
+    ENSURE(known_tensor(s, VKA_F32, 2, taps, 2, &forward.weight));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &forward.output));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 3, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 2, taps, 0, &dw));
+    ENSURE(vka_plan_add_causal_conv_backward(
+        s->plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward, .output_gradient = dy,
+                          .weight_gradient.tensor = dw)));
+    ENSURE(known_want(s, dw));
+    for (uint32_t i = 0; i < MANY_ROWS * COLUMNS; i++)
+        for (uint32_t j = 0; j < CONV_WIDTH; j++) {
+            const uint32_t row = i / COLUMNS - (CONV_WIDTH - 1 - j) * CONV_DILATION;
+            if (row < MANY_ROWS)
+                s->want[i % COLUMNS * CONV_WIDTH + j] +=
+                    (double)known_value(3, i) * (double)known_value(1, row * COLUMNS + i % COLUMNS);
+        }
+    return known_run(s, dw, 1);
+}
+
 /* The gradient, in place of the logits. */
 enum vka_status known_cross_entropy(struct solution *s)
 {

@@ -1,5 +1,5 @@
 /* Every documented error of the operations of vkattn_model.h with a state. SPDX-License-Identifier: MIT */
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "api_errors.h"
 #include "test_program.h"
@@ -43,6 +43,55 @@ static void conv(void **state)
     CONV(VKA_INVALID, "output", op.output = T(VKA_F32, 2, 5, 4));
     CONV(VKA_INVALID, "output", op.output = op.input);
     assert_int_equal(vka_plan_add_causal_conv(w->plan, &good), VKA_OK);
+}
+
+#define CONV_BACKWARD(status, word, ...)                                                       \
+    do {                                                                                       \
+        struct vka_causal_conv_op forward = good_conv(w);                                      \
+        struct vka_causal_conv_backward_op op = *VKA_INFO(                                     \
+            vka_causal_conv_backward_op, .forward = &forward,                                  \
+            .output_gradient = T(VKA_F32, 2, 5, 3), .present_gradient = T(VKA_F16, 2, 3, 3),   \
+            .input_gradient.tensor = T(VKA_F32, 2, 5, 3),                                      \
+            .weight_gradient.tensor = T(VKA_F32, 3, 4), .bias_gradient.tensor = T(VKA_F16, 3), \
+            .past_gradient.tensor = T(VKA_F32, 2, 3, 3));                                      \
+        __VA_ARGS__;                                                                           \
+        if (status == VKA_OK)                                                                  \
+            assert_int_equal(vka_plan_add_causal_conv_backward(w->plan, &op), VKA_OK);         \
+        else                                                                                   \
+            FAILS(status, word, vka_plan_add_causal_conv_backward(w->plan, &op));              \
+    } while (0)
+
+static void conv_backward(void **state)
+{
+    struct world *w = *state;
+    CONV_BACKWARD(VKA_INVALID, "forward", op.forward = NULL);
+    CONV_BACKWARD(VKA_INVALID, "forward.struct_size", forward.struct_size = 8);
+    CONV_BACKWARD(VKA_INVALID, "weight", forward.weight = T(VKA_F32, 4, 4));
+    CONV_BACKWARD(VKA_INVALID, "past", forward.past = T(VKA_F32, 2, 3, 4));
+    CONV_BACKWARD(VKA_INVALID, "output", forward.output = NULL);
+    CONV_BACKWARD(VKA_INVALID, "in place of past", forward.present = forward.past);
+    CONV_BACKWARD(VKA_UNSUPPORTED, "q_start", forward.q_start = T(VKA_I32, 3));
+    CONV_BACKWARD(VKA_UNSUPPORTED, "a cache", forward.cache = w->cache);
+    CONV_BACKWARD(VKA_UNSUPPORTED, "dilation", forward.dilation = (1u << 20) + 1,
+                  forward.past = forward.present = NULL);
+    CONV_BACKWARD(VKA_INVALID, "output_gradient", op.output_gradient = NULL);
+    CONV_BACKWARD(VKA_INVALID, "output_gradient", op.output_gradient = T(VKA_F32, 2, 5, 4));
+    CONV_BACKWARD(VKA_INVALID, "present_gradient", op.present_gradient = T(VKA_F32, 2, 3, 4));
+    CONV_BACKWARD(VKA_INVALID, "present_gradient", op.present_gradient = T(VKA_I32, 2, 3, 3));
+    CONV_BACKWARD(VKA_INVALID, "keeps no rows", forward.weight = T(VKA_F32, 3, 1),
+                  forward.past = forward.present = NULL, op.past_gradient.tensor = NULL);
+    CONV_BACKWARD(VKA_INVALID, "no gradient", op.input_gradient.tensor = NULL,
+                  op.weight_gradient.tensor = op.bias_gradient.tensor = NULL,
+                  op.past_gradient.tensor = NULL);
+    CONV_BACKWARD(VKA_INVALID, "input_gradient", op.input_gradient.tensor = T(VKA_F32, 2, 5, 4));
+    CONV_BACKWARD(VKA_INVALID, "weight_gradient", op.weight_gradient.tensor = T(VKA_F32, 4, 3));
+    CONV_BACKWARD(VKA_INVALID, "bias_gradient", op.bias_gradient.tensor = T(VKA_F32, 4));
+    CONV_BACKWARD(VKA_INVALID, "no bias", forward.bias = NULL);
+    CONV_BACKWARD(VKA_INVALID, "past_gradient", op.past_gradient.tensor = T(VKA_F32, 2, 3, 4));
+    CONV_BACKWARD(VKA_INVALID, "no past", forward.past = NULL);
+    CONV_BACKWARD(VKA_INVALID, "input_gradient", op.input_gradient.tensor = op.output_gradient);
+    CONV_BACKWARD(VKA_INVALID, "past_gradient", op.past_gradient.tensor = op.present_gradient);
+    CONV_BACKWARD(VKA_OK, "", forward.present = NULL);
 }
 
 /* Two sequences of 5 tokens, 4 states, 2 heads of keys, one of queries. */
@@ -195,8 +244,8 @@ static void cached(void **state)
 
 TEST_PROGRAM(api_errors_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(conv), cmocka_unit_test(linear),
-                                       cmocka_unit_test(cache_layers), cmocka_unit_test(cached),
-                                       cmocka_unit_test(world_is_well)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(conv),   cmocka_unit_test(conv_backward),
+                                       cmocka_unit_test(linear), cmocka_unit_test(cache_layers),
+                                       cmocka_unit_test(cached), cmocka_unit_test(world_is_well)};
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }

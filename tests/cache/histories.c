@@ -25,7 +25,7 @@ int histories_run(int argc, char **argv, uint64_t count, history_function histor
     double worst = 0;
     for (uint64_t i = 0; i < count; i++)
         worst = fmax(worst, history(device, seed + i, each ? each : 1));
-    printf("%llu caches from seed %llu on %s, 0 failed; worst at %.2g of its limit\n",
+    printf("%llu problems from seed %llu on %s, 0 failed; worst at %.2g of its limit\n",
            (unsigned long long)count, (unsigned long long)seed, vka_device_properties(device)->name,
            worst);
     vka_device_destroy(&device);

@@ -1,4 +1,4 @@
-/* Tests of random histories of caches, each by a seed. */
+/* Tests of random histories of caches, or of other random problems, each by a seed. */
 #ifndef TESTS_HISTORIES_H
 #define TESTS_HISTORIES_H
 

@@ -374,9 +374,16 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
 }
 
 /* Layers with a state. */
-enum state_op { STATE_CONV, STATE_DELTA_KEY, STATE_DELTA, STATE_GATED, STATE_OPS };
+enum state_op {
+    STATE_CONV,
+    STATE_DELTA_KEY,
+    STATE_DELTA,
+    STATE_GATED,
+    STATE_CONV_BACKWARD,
+    STATE_OPS
+};
 static const char *const state_names[STATE_OPS] = {"causal conv", "gated delta by key",
-                                                   "gated delta", "gated"};
+                                                   "gated delta", "gated", "causal conv backward"};
 
 /* From an operation on; many rows of some go by chunks. */
 static bool list_states(struct vka_device *device, enum vka_dtype dtype, enum state_op first,
@@ -391,9 +398,11 @@ static bool list_states(struct vka_device *device, enum vka_dtype dtype, enum st
         enum vka_status status =
             vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
         if (status == VKA_OK)
-            status = i == STATE_CONV ? plan_conv_problem(plan, dtype, n)
-                                     : plan_linear_attention_problem(plan, dtype, rule,
-                                                                     i == STATE_DELTA_KEY, n);
+            status =
+                i == STATE_CONV ? plan_conv_problem(plan, dtype, n)
+                : i == STATE_CONV_BACKWARD
+                    ? plan_conv_gradients(plan, dtype, n)
+                    : plan_linear_attention_problem(plan, dtype, rule, i == STATE_DELTA_KEY, n);
         ok &= list_plan(device, plan, status, dtype, name, list);
         vka_plan_destroy(&plan);
     }

@@ -1,5 +1,5 @@
 /* Layers with a state, as models have them. */
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "state_problems.h"
 
@@ -22,6 +22,26 @@ fail:
     vka_tensor_destroy(&w);
     vka_tensor_destroy(&past);
     vka_tensor_destroy(&y);
+    return status;
+}
+
+enum vka_status plan_conv_gradients(struct vka_plan *plan, enum vka_dtype dtype, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t channels = 8192, rows[3] = {1, n, channels}, taps[2] = {channels, 4};
+    struct vka_tensor *t[TENSORS] = {NULL};
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &t[0]));
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &t[1]));
+    TRY(vka_tensor_create(plan->device, dtype, 2, taps, &t[2]));
+    TRY(vka_tensor_create(plan->device, dtype, 2, taps, &t[3]));
+    const struct vka_causal_conv_op forward = *VKA_INFO(
+        vka_causal_conv_op, .input = t[0], .weight = t[2], .activation = VKA_SILU, .output = t[1]);
+    TRY(vka_plan_add_causal_conv_backward(
+        plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward, .output_gradient = t[0],
+                       .input_gradient.tensor = t[1], .weight_gradient.tensor = t[3])));
+fail:
+    for (int i = 0; i < TENSORS; i++)
+        vka_tensor_destroy(&t[i]);
     return status;
 }
 

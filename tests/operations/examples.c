@@ -120,6 +120,35 @@ static const struct field activation_backward_fields[] = {
                    -0.18636468, 0, -0.034204786, -0.18276464, -0.058990729, 0.014900365)),
 };
 
+struct causal_conv_backward_example {
+    struct vka_causal_conv_backward_op op;
+    struct vka_causal_conv_op forward;
+};
+static const struct field causal_conv_backward_fields[] = {
+    STRUCT_SIZE(causal_conv_backward, op.struct_size, vka_causal_conv_backward_op),
+    STRUCT_SIZE(causal_conv_backward, forward.struct_size, vka_causal_conv_op),
+    POINTER(causal_conv_backward, op.forward, forward),
+    TENSOR(causal_conv_backward, OPERAND, forward.input, SHAPE(2, 3, 2), .seed = 1),
+    TENSOR(causal_conv_backward, OPERAND, forward.weight, SHAPE(2, 3), .seed = 2),
+    TENSOR(causal_conv_backward, OPERAND, forward.bias, SHAPE(2), .seed = 3),
+    NUMBER(causal_conv_backward, ENUM, forward.activation, VKA_SILU, VKA_ACTIVATION_COUNT),
+    TENSOR(causal_conv_backward, OPERAND, forward.past, SHAPE(2, 2, 2), .seed = 4),
+    TENSOR(causal_conv_backward, INTEGERS, forward.lengths, SHAPE(2), HOLDS(3, 1)),
+    TENSOR(causal_conv_backward, OPERAND, forward.output, SHAPE(2, 3, 2)),
+    TENSOR(causal_conv_backward, OPERAND, op.output_gradient, SHAPE(2, 3, 2), .seed = 5),
+    TENSOR(causal_conv_backward, OPTIONAL, op.present_gradient, SHAPE(2, 2, 2), .seed = 6),
+    TENSOR(causal_conv_backward, GRADIENT, op.input_gradient.tensor, SHAPE(2, 3, 2),
+           BECOMES(0.034037582, -0.29891845, -0.42339284, 0.13560029, -0.9613465, -0.625,
+                   0.12270116, 0.375, 0, 0, 0, 0)),
+    TENSOR(causal_conv_backward, GRADIENT, op.weight_gradient.tensor, SHAPE(2, 3),
+           BECOMES(-0.52398537, -0.53475202, 0.88971396, -0.40527861, -0.1083755, 0.51781963)),
+    TENSOR(causal_conv_backward, GRADIENT, op.bias_gradient.tensor, SHAPE(2),
+           BECOMES(0.14917049, -0.095207389)),
+    TENSOR(causal_conv_backward, GRADIENT, op.past_gradient.tensor, SHAPE(2, 2, 2),
+           BECOMES(0.049071461, 0.37123401, -0.10833905, 0.36348725, -0.082567053, 0.04703063,
+                   0.0025328128, -0.88006563)),
+};
+
 ALONE(binary, vka_binary_op);
 static const struct field binary_fields[] = {
     STRUCT_SIZE(binary, op.struct_size, vka_binary_op),

@@ -124,6 +124,59 @@ static double check_conv(const struct pass *pass)
     return (double)batch * p.n * p.channels;
 }
 
+/* Elements of the gradient. */
+static double check_conv_backward(const struct pass *pass)
+{
+    struct conv_backward_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t *spec = pass->key.spec, rows = p.end - p.first;
+    const uint32_t g[4] = {p.batch, 1, p.g_end - p.g_first, p.channels};
+    const uint32_t y[4] = {p.batch, 1, rows, p.channels};
+    const uint32_t present[4] = {p.batch, 1, p.keep, p.channels};
+    const uint32_t weight[4] = {1, 1, p.channels, spec[CONV_BACK_WIDTH]};
+    const uint32_t tile = CONV_EACH * p.dilation;
+    check_operand(&pass->bindings[0], spec[CONV_BACK_G_TYPE], p.g_offset, g,
+                  (const uint32_t[]){p.g_batch, 0, p.g_row, p.g_col});
+    check_operand(&pass->bindings[1], spec[CONV_BACK_W_TYPE], p.w_offset, weight,
+                  (const uint32_t[]){0, 0, p.w_channel, p.w_tap});
+    if (spec[CONV_BACK_PRESENT_TYPE] != TYPE_NONE)
+        check_operand(&pass->bindings[2], spec[CONV_BACK_PRESENT_TYPE], p.present_offset, present,
+                      (const uint32_t[]){p.present_batch, 0, p.present_row, p.present_col});
+    check_operand(&pass->bindings[4], spec[CONV_BACK_Y_TYPE], p.y_offset, y,
+                  (const uint32_t[]){p.y_batch, 0, p.y_row, p.y_col});
+    assert_true(p.residues == (rows < p.dilation ? rows : p.dilation));
+    check_items(pass, ((rows - 1) / tile + 1.0) * p.residues * p.batch *
+                          (p.channels / 2 + p.channels % 2));
+    return (double)p.batch * rows * p.channels;
+}
+
+/* Places of the sums of splits. */
+static double check_conv_sums(const struct pass *pass)
+{
+    struct conv_sums_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t *spec = pass->key.spec;
+    const uint32_t x[4] = {p.batch, 1, p.row_first + p.n - p.x_first, p.channels};
+    const uint32_t g[4] = {p.batch, 1, p.n, p.channels};
+    const uint32_t past[4] = {p.batch, 1, p.keep, p.channels};
+    const uint32_t y[4] = {pass->groups[2], pass->groups[1], spec[CONV_SUM_WIDTH] + 1, p.channels};
+    if (spec[CONV_SUM_WIDTH])
+        check_operand(&pass->bindings[0], spec[CONV_SUM_X_TYPE], p.x_offset, x,
+                      (const uint32_t[]){p.x_batch, 0, p.x_row, p.x_col});
+    if (spec[CONV_SUM_PAST_TYPE] != TYPE_NONE)
+        check_operand(&pass->bindings[1], spec[CONV_SUM_PAST_TYPE], p.past_offset, past,
+                      (const uint32_t[]){p.past_batch, 0, p.past_row, p.past_col});
+    check_operand(&pass->bindings[2], spec[CONV_SUM_G_TYPE], p.g_offset, g,
+                  (const uint32_t[]){p.g_batch, 0, p.g_row, p.g_col});
+    check_operand(&pass->bindings[4], VKA_F32, p.y_offset, y,
+                  (const uint32_t[]){p.y_group, p.y_split, p.y_column, p.y_channel});
+    assert_true((uint64_t)pass->groups[0] * spec[CONV_SUM_CHANNEL_LANES] >= p.channels);
+    assert_true((uint64_t)pass->groups[1] * CONV_SUM_ROWS >= p.n);
+    assert_true((uint64_t)pass->groups[2] * p.group >= p.batch);
+    assert_true(p.group == 1 || (uint64_t)p.group * p.n <= CONV_SUM_ROWS);
+    return 0;
+}
+
 double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
 {
     switch ((int)pass->key.kernel) {
@@ -131,6 +184,10 @@ double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
     case KERNEL_linear_chunked:
     case KERNEL_linear_weights:
         return check_linear(plan, pass);
+    case KERNEL_conv_backward:
+        return check_conv_backward(pass);
+    case KERNEL_conv_backward_sums:
+        return check_conv_sums(pass);
     case KERNEL_causal_conv:
         return check_conv(pass);
     default:

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "core/arith.h"
 #include "params/params.h"
@@ -181,8 +181,69 @@ static void convolutions(void **state)
     check_made(&made);
 }
 
+/* A drawn tensor of rank 4 without its axis `drop`, of size 1. */
+static bool draw_view(struct vka_device *device, enum vka_dtype dtype, const uint32_t size[4],
+                      int drop, bool sparse, struct vka_tensor **t, struct vka_tensor **view)
+{
+    const int first = drop == 0;
+    *t = draw_tensor(device, dtype, size, sparse);
+    if (!*t)
+        return false;
+    const struct shape *s = &(*t)->shape;
+    return vka_tensor_strided(*t, 0, 3, (const uint32_t[]){s->size[first], s->size[2], s->size[3]},
+                              (const uint64_t[]){s->stride[first], s->stride[2], s->stride[3]},
+                              view) == VKA_OK;
+}
+
+static void convolution_gradients(void **state)
+{
+    enum { X, DX, PAST, DPAST, VIEWS, W = VIEWS, DW, LENGTHS, TENSORS };
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        struct vka_tensor *t[TENSORS] = {NULL}, *views[VIEWS] = {NULL};
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        size[2] = size[2] > 1u << 20 ? 1u << 20 : size[2];
+        const uint32_t batch = size[0], width = 2 + below(15), dilation = 1 + below(2) * below(50);
+        const uint32_t channels = size[1] < 1u << 16 && size[3] < 1u << 15 ? size[1] * size[3] : 7;
+        const uint32_t x[4] = {batch, 1, size[2], channels},
+                       kept[4] = {1, batch, channels, (width - 1) * dilation};
+        const uint32_t taps[2] = {channels, width};
+        bool whole = true;
+        for (int i = 0; i < VIEWS; i++)
+            whole = whole && draw_view(device, i == X ? VKA_BF16 : VKA_F32, i < PAST ? x : kept,
+                                       i < PAST ? 1 : 0, i == X, &t[i], &views[i]);
+        whole &= vka_tensor_create(device, VKA_F32, 2, taps, &t[W]) == VKA_OK;
+        whole &= vka_tensor_create(device, VKA_F32, 2, taps, &t[DW]) == VKA_OK;
+        t[LENGTHS] = starts_of(device, (enum rows)below(2), batch);
+        const struct vka_causal_conv_op forward =
+            *VKA_INFO(vka_causal_conv_op, .input = views[X], .weight = t[W], .dilation = dilation,
+                      .past = views[PAST], .lengths = t[LENGTHS], .output = views[DX]);
+        if (whole &&
+            is_made(device,
+                    vka_plan_add_causal_conv_backward(
+                        plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward,
+                                       .output_gradient = views[X], .present_gradient = views[PAST],
+                                       .input_gradient.tensor = views[DX],
+                                       .past_gradient.tensor = views[DPAST],
+                                       .weight_gradient.tensor = t[DW])))) {
+            add_made(&made, t[DX]);
+            assert_true(check_passes(plan).around ==
+                        (double)shape_count(&t[DX]->shape) + (double)shape_count(&t[DPAST]->shape));
+        }
+        vka_plan_destroy(&plan);
+        destroy(views, VIEWS);
+        destroy(t, TENSORS);
+    }
+    check_made(&made);
+}
+
 TEST_PROGRAM(index_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(convolutions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(convolutions),
+                                       cmocka_unit_test(convolution_gradients)};
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

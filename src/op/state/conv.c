@@ -4,12 +4,10 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "op/state/rows.h"
+#include "op/state/conv.h"
 #include "plan/settle.h"
 
 #include <stdio.h>
-
-static const char caller[] = "vka_plan_add_causal_conv";
 
 #define MOST_DILATION (1u << 20)
 
@@ -193,8 +191,9 @@ static void make_keep(const struct vka_plan *plan, const void *job, const struct
              n_sequence, slice->size[3], c->keep, vka_dtype_name(y.dtype));
 }
 
-static enum vka_status check_kept(struct vka_plan *plan, const struct vka_causal_conv_op *op,
-                                  uint32_t n_sequence, uint64_t keep)
+static enum vka_status check_kept(struct vka_plan *plan, const char *caller,
+                                  const struct vka_causal_conv_op *op, uint32_t n_sequence,
+                                  uint64_t keep)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
@@ -220,8 +219,8 @@ static struct cache_use use_of(const struct vka_causal_conv_op *op)
                               op->lengths, op->q_start,     HELD_CONV};
 }
 
-static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv_op *op,
-                             struct state_rows *rows)
+enum vka_status causal_conv_check(struct vka_plan *plan, const char *caller,
+                                  const struct vka_causal_conv_op *op, struct state_rows *rows)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
@@ -245,7 +244,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     ENSURE(axes_check_like(device, caller, "output", op->output, op->input));
     const uint32_t dilation = op->dilation ? op->dilation : 1;
-    ENSURE(check_kept(plan, op, rows->n_sequence, (w->size[1] - 1ull) * dilation));
+    ENSURE(check_kept(plan, caller, op, rows->n_sequence, (w->size[1] - 1ull) * dilation));
     const struct vka_tensor *others[] = {op->input,   op->weight,  op->bias,   op->past,
                                          op->present, op->lengths, op->q_start};
     ENSURE(check_no_overlap(device, caller, "output", op->output, others, 7));
@@ -258,8 +257,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_causal_conv
     return VKA_OK;
 }
 
-static enum vka_status check_cache(struct vka_plan *plan, const struct vka_causal_conv_op *op,
-                                   uint32_t n_sequence)
+static enum vka_status check_cache(struct vka_plan *plan, const char *caller,
+                                   const struct vka_causal_conv_op *op, uint32_t n_sequence)
 {
     struct log *log = &plan->device->log;
     const uint32_t *x = op->input->shape.size, width = op->weight->shape.size[1];
@@ -270,8 +269,7 @@ static enum vka_status check_cache(struct vka_plan *plan, const struct vka_causa
     return state_check_cache(plan, caller, &use, 3, (const uint32_t[]){n_sequence, x[2], keep});
 }
 
-/* [batch][channels][keep], or NULL, as [batch][1][keep][channels]. */
-static struct vka_tensor kept_rank4(const struct vka_tensor *tensor)
+struct vka_tensor causal_conv_kept(const struct vka_tensor *tensor)
 {
     if (!tensor)
         return (struct vka_tensor){0};
@@ -312,26 +310,17 @@ static enum vka_status add_state(struct vka_plan *plan, struct conv *c)
     return plan_cut(plan, &cut, c->x.shape.size);
 }
 
-static enum vka_status add_conv(struct vka_plan *plan, const void *given)
+enum vka_status plan_causal_conv(struct vka_plan *plan, const struct vka_causal_conv_op *op,
+                                 const struct state_rows *rows)
 {
-    struct vka_causal_conv_op own = *(const struct vka_causal_conv_op *)given;
-    const struct vka_causal_conv_op *op = &own;
-    struct state_rows rows;
-    ENSURE(check(plan, op, &rows));
-    if (op->cache) {
-        const struct cache_use use = use_of(op);
-        ENSURE(check_cache(plan, op, rows.n_sequence));
-        own.past = own.present = (struct vka_tensor *)state_cached(&use);
-        ENSURE(plan_begin_step(plan, &use));
-    }
     struct conv c = {
         .x = tensor_one_head(op->input),
         .y = tensor_one_head(op->output),
-        .past = kept_rank4(op->past),
-        .present = kept_rank4(op->present),
+        .past = causal_conv_kept(op->past),
+        .present = causal_conv_kept(op->present),
         .weight = op->weight,
         .bias = op->bias,
-        .rows = rows,
+        .rows = *rows,
         .width = op->weight->shape.size[1],
         .dilation = op->dilation ? op->dilation : 1,
         .activation = op->activation,
@@ -339,8 +328,23 @@ static enum vka_status add_conv(struct vka_plan *plan, const void *given)
     c.keep = (c.width - 1) * c.dilation;
     ENSURE(plan_settle_kernel(plan, KERNEL_causal_conv));
     ENSURE(add_output(plan, &c));
-    if (op->present)
-        ENSURE(add_state(plan, &c));
+    return op->present ? add_state(plan, &c) : VKA_OK;
+}
+
+static enum vka_status add_conv(struct vka_plan *plan, const void *given)
+{
+    static const char caller[] = "vka_plan_add_causal_conv";
+    struct vka_causal_conv_op own = *(const struct vka_causal_conv_op *)given;
+    const struct vka_causal_conv_op *op = &own;
+    struct state_rows rows;
+    ENSURE(causal_conv_check(plan, caller, op, &rows));
+    if (op->cache) {
+        const struct cache_use use = use_of(op);
+        ENSURE(check_cache(plan, caller, op, rows.n_sequence));
+        own.past = own.present = (struct vka_tensor *)state_cached(&use);
+        ENSURE(plan_begin_step(plan, &use));
+    }
+    ENSURE(plan_causal_conv(plan, op, &rows));
     ENSURE(plan_count_nonfinite(plan, "output", op->output));
     return plan_count_nonfinite(plan, "present", op->present);
 }
