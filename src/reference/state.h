@@ -41,4 +41,20 @@ void ref_linear_attention(const struct ref_linear *l, const double *q, const dou
                           const double *v, const double *decay, const double *beta, double *state,
                           double *y);
 
+/* What ref_linear_attention reads; state: that before, NULL: 0. */
+struct ref_linear_inputs {
+    const double *q, *k, *v, *decay, *beta, *state;
+};
+
+/* Gradients of these, and of log, bias and skip of ref_linear, to which is added; those of what there is not
+ * are not touched. state holds the gradient of the state after, and becomes that of the state before. */
+struct ref_linear_gradients {
+    double *q, *k, *v, *decay, *beta, *state, *log, *bias, *skip;
+};
+
+/* dy[n_out][n][value_dim]. VKA_OK or VKA_OUT_OF_HOST_MEMORY. */
+enum vka_status ref_linear_attention_backward(const struct ref_linear *l,
+                                              const struct ref_linear_inputs *x, const double *dy,
+                                              const struct ref_linear_gradients *d);
+
 #endif
