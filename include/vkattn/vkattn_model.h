@@ -410,8 +410,7 @@ struct vka_linear_attention_op {
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* It has no gradient. UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and
- * mostly 512 or more. */
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 

@@ -189,6 +189,36 @@ struct vka_attention_backward_op {
 VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                         const struct vka_attention_backward_op *op);
 
+/* The gradients of vka_plan_add_linear_attention. `forward` is its op; past_state holds what it held
+ * before it, and output and present_state are not read. The states are made again, 64 tokens at a time, from
+ * those in front of each 64, in slices of as many sequences and states as workspace_limit holds, and one at
+ * least: 64 states and one for every 64 tokens, and 1 / 16 value_dim times the gradients of 64 to 512 tokens.
+ * A gradient also takes float32 scratch of its size where it is accumulated, not float32, or of q or k that
+ * are divided by their length, and one of decay_log, decay_bias or skip that of all its terms. Rows of q and k
+ * whose heads serve several states are sums over these, in order. Rows from a length on have the gradient 0. */
+struct vka_linear_attention_backward_op {
+    size_t struct_size;
+    const struct vka_linear_attention_op *forward; /* read by this call */
+    struct vka_tensor *output_gradient;            /* as forward->output */
+    struct vka_tensor *present_state_gradient; /* [batch][n_state][head_dim][value_dim]; NULL: 0 */
+    struct vka_gradient q_gradient;            /* as what they are of */
+    struct vka_gradient k_gradient;
+    struct vka_gradient v_gradient;
+    struct vka_gradient decay_gradient; /* of what is in its place, as beta_gradient */
+    struct vka_gradient beta_gradient;
+    struct vka_gradient decay_log_gradient;
+    struct vka_gradient decay_bias_gradient;
+    struct vka_gradient skip_gradient;
+    struct vka_gradient past_state_gradient;
+};
+
+/* INVALID: also the gradient of what forward has not; a present_state in place of past_state. UNSUPPORTED:
+ * cache, q_start, lengths together with norm_epsilon; a head_dim above 1,024, or on some devices 512; a state whose
+ * scratch exceeds a binding. */
+VKA_API enum vka_status
+vka_plan_add_linear_attention_backward(struct vka_plan *plan,
+                                       const struct vka_linear_attention_backward_op *op);
+
 /* Gradients of a projection's weights, which need not lie in tensors themselves. */
 struct vka_linear_gradients {
     struct vka_gradient weight; /* [out][in] */

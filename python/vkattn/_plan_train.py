@@ -11,7 +11,7 @@ from ._errors import InvalidError
 from ._numbers import nonzero, put, whole
 from ._options import Accumulate, Gradient, choose, pointer, write_gradients
 from ._plan_model import ACTIVATIONS, NORMS
-from ._plan_state import StateOperations
+from ._plan_state import RULES, StateOperations
 
 OPTIMISERS = {
     name: kind for name, kind in enum_names("VKA_", "vka_optimiser").items() if "_" not in name
@@ -216,6 +216,93 @@ class TrainingOperations(StateOperations):
             given=lib.VKA_GIVEN_SCALE,
             scale=scale,
         )
+
+    def linear_attention_backward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        output: Tensor,
+        output_gradient: Tensor,
+        *,
+        rule: str,
+        decay: Tensor | None = None,
+        beta: Tensor | None = None,
+        scale: float | None = None,
+        norm_epsilon: float = 0.0,
+        beta_sigmoid: bool = False,
+        decay_log: Tensor | None = None,
+        decay_bias: Tensor | None = None,
+        decay_steps: bool = False,
+        step_min: float = 0.0,
+        step_max: float = 0.0,
+        skip: Tensor | None = None,
+        past_state: Tensor | None = None,
+        lengths: Tensor | None = None,
+        present_state_gradient: Tensor | None = None,
+        q_gradient: Gradient = None,
+        k_gradient: Gradient = None,
+        v_gradient: Gradient = None,
+        decay_gradient: Gradient = None,
+        beta_gradient: Gradient = None,
+        decay_log_gradient: Gradient = None,
+        decay_bias_gradient: Gradient = None,
+        skip_gradient: Gradient = None,
+        past_state_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `linear_attention`, whose arguments come first; past_state holds what it
+        held before the forward. Gradients of decay and beta are those of what is in their place."""
+        forward = new_struct("vka_linear_attention_op")
+        tensors = {
+            "q": q,
+            "k": k,
+            "v": v,
+            "decay": decay,
+            "beta": beta,
+            "decay_log": decay_log,
+            "decay_bias": decay_bias,
+            "skip": skip,
+            "past_state": past_state,
+            "lengths": lengths,
+            "output": output,
+        }
+        put(
+            forward,
+            rule=choose(RULES, rule, "rule"),
+            given=0 if scale is None else lib.VKA_GIVEN_SCALE,
+            scale=0.0 if scale is None else scale,
+            norm_epsilon=norm_epsilon,
+            beta_sigmoid=beta_sigmoid,
+            decay_steps=decay_steps,
+            step_min=step_min,
+            step_max=step_max,
+        )
+        op = new_struct("vka_linear_attention_backward_op")
+        gradients = {
+            "q_gradient": q_gradient,
+            "k_gradient": k_gradient,
+            "v_gradient": v_gradient,
+            "decay_gradient": decay_gradient,
+            "beta_gradient": beta_gradient,
+            "decay_log_gradient": decay_log_gradient,
+            "decay_bias_gradient": decay_bias_gradient,
+            "skip_gradient": skip_gradient,
+            "past_state_gradient": past_state_gradient,
+        }
+
+        def add() -> int:
+            for name, tensor in tensors.items():
+                needed = name in ("q", "k", "v", "output")
+                setattr(forward, name, pointer(tensor, name, optional=not needed))
+            op.forward = forward
+            op.output_gradient = pointer(output_gradient, "output_gradient")
+            op.present_state_gradient = pointer(
+                present_state_gradient, "present_state_gradient", optional=True
+            )
+            write_gradients(op, gradients)
+            return int(lib.vka_plan_add_linear_attention_backward(self._pointer, op))
+
+        self.device._core.call(add)
 
     def cross_entropy(
         self,

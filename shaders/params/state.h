@@ -172,6 +172,46 @@ struct linear_params {
 #define LINEAR_PAIRS 128
 #define LINEAR_WEIGHTS (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 2 * LINEAR_CHUNK)
 
+/* ---- linear_backward: the gradients of linear_recurrent -------------------------------------------
+ * A workgroup takes LINEAR_BACK_FOURS columns of four values of a sequence's state: workgroup x is such a
+ * block, y a state, z a sequence. A lane holds LINEAR_BACK_FEATURES features of these, LINEAR_LANES apart, so
+ * that sums over values are its own, and those over features are merged.
+ * LINEAR_BACK_KEEP goes forward and keeps the state in front of each chunk in `work`, from its begin on.
+ * Without it goes from the last chunk to the first: makes its states again, keeping them, and takes the
+ * gradient of the state, which `to` holds between passes, through its tokens, last first. The gradient of v
+ * goes to `from`; what the block adds to those of q, k, the gates' x, the decay's logarithm, beta's x and
+ * skip goes to planes of work, [block][sequence][head][token][feature], of this pass's sequences, states and
+ * tokens. Parameters, constants and buffers are those of linear_recurrent, of ROWS_DENSE or ROWS_LENGTHS,
+ * but y is its gradient, tensors are bound from token p.first on, and 13 is work. In push constants, in
+ * floats: */
+struct linear_backward_params {
+    U32 states; /* fours: of a chunk, behind those that are kept of all chunks */
+    U32 q_plane, k_plane, decay_plane, log_plane, beta_plane, skip_plane;
+};
+#define LINEAR_BACK_KEEP 16
+#define LINEAR_BACK_FEATURES 17
+#define LINEAR_BACK_FOURS 18
+#define LINEAR_BACK_FLAGS 19
+#define LINEAR_BACK_SPECS 20
+#define LINEAR_BACK_V 1u /* gradients that are wanted */
+#define LINEAR_BACK_Q 2u
+#define LINEAR_BACK_K 4u
+#define LINEAR_BACK_DECAY 8u
+#define LINEAR_BACK_LOG 16u
+#define LINEAR_BACK_BETA 32u
+#define LINEAR_BACK_SKIP 64u
+#define LINEAR_BACK_FIRST 128u /* the gradient of the state behind the last token is 0 */
+
+/* ---- linear_backward_sums: sums of the blocks of a plane, then of the heads that have one gradient -
+ * Head plane_first + h of the plane belongs to head (plane_first + h) / ratio of y. Heads whose first
+ * is not in the plane go on from what y holds. An item is an element of heads y_first .. y_first + y_heads - 1
+ * of y. Buffers: 0 planes, 1 y. */
+struct linear_sums_params {
+    U32 plane, blocks, batch, heads, n, width; /* of the plane */
+    U32 plane_first, ratio, y_first, y_heads;
+    STRUCT(strided_params) y;
+};
+
 #define DECAY_NONE 0
 #define DECAY_HEAD 1 /* one of each state */
 #define DECAY_KEY 2  /* one of each key feature */
@@ -180,6 +220,8 @@ struct linear_params {
 _Static_assert(sizeof(struct conv_params) <= 128, "push constants");
 _Static_assert(sizeof(struct conv_backward_params) <= 128, "push constants");
 _Static_assert(sizeof(struct conv_sums_params) <= 128, "push constants");
+_Static_assert(sizeof(struct linear_backward_params) <= 128, "push constants");
+_Static_assert(sizeof(struct linear_sums_params) <= 128, "push constants");
 #endif
 
 #include "params/end.h"

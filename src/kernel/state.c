@@ -91,3 +91,31 @@ bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim
     *choice = (struct recurrent_choice){COLUMN_LANES * columns, 1, fours, LINEAR_CHUNK};
     return chunked_bytes(fours, columns) <= most;
 }
+
+#define BACK_FEATURES 4u /* that a lane holds: with more fours than these two, GPUs spill */
+#define BACK_STATE 8u    /* fours of the state of a lane */
+#define BACK_MOST_LANES 256u
+
+/* Bytes of shared memory of linear_backward. */
+static uint32_t backward_bytes(const struct linear_backward_choice *c)
+{
+    return 16 * ((c->fours + 1) * (c->lanes + 8) + LINEAR_CHUNK * (1 + c->fours)) +
+           4 * LINEAR_CHUNK;
+}
+
+bool tune_linear_backward(const struct caps *caps, uint32_t head_dim, uint32_t value_dim,
+                          struct linear_backward_choice *choice)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    struct linear_backward_choice c = {.lanes = head_dim > 32 ? USUAL_LANES : 32};
+    while (c.lanes * BACK_FEATURES < head_dim && c.lanes < BACK_MOST_LANES)
+        c.lanes *= 2;
+    c.features = divide_up(head_dim, c.lanes);
+    c.fours = c.features > 2 ? BACK_STATE / BACK_FEATURES : BACK_STATE / 2;
+    while (c.fours > 1 &&
+           (4 * (c.fours - 1) >= value_dim || backward_bytes(&c) > has->max_shared_memory))
+        c.fours--;
+    *choice = c;
+    return c.features <= BACK_FEATURES && c.lanes <= has->max_workgroup &&
+           backward_bytes(&c) <= has->max_shared_memory;
+}

@@ -22,4 +22,13 @@ bool tune_gains_by_chunks(const struct caps *caps, uint32_t head_dim, uint32_t v
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                   struct recurrent_choice *choice);
 
+/* A workgroup of linear_backward, see linear_backward_params. */
+struct linear_backward_choice {
+    uint32_t lanes, features, fours;
+};
+
+/* False where a lane would hold too many features, or sums over lanes do not fit in shared memory. */
+bool tune_linear_backward(const struct caps *caps, uint32_t head_dim, uint32_t value_dim,
+                          struct linear_backward_choice *choice);
+
 #endif

@@ -274,3 +274,65 @@ enum vka_status known_attention_backward(struct solution *s)
         add_row(s->want, row / ROWS * ROWS, row, q_alone);
     return known_run(s, dx, 1);
 }
+
+enum { TOKENS = 70, FEATURES = 21 };
+
+/* Adds what token `from` is in the output of token t, of the same state, to the gradient of x. */
+static void add_token(double *want, uint32_t t, uint32_t from, double left)
+{
+    double product = 0, of_product = 0;
+    for (uint32_t d = 0; d < FEATURES; d++) {
+        product +=
+            (double)known_value(1, t * FEATURES + d) * (double)known_value(1, from * FEATURES + d);
+        of_product +=
+            (double)known_value(3, t * FEATURES + d) * (double)known_value(1, from * FEATURES + d);
+    }
+    for (uint32_t d = 0; d < FEATURES; d++) {
+        const double x = (double)known_value(1, t * FEATURES + d),
+                     past = (double)known_value(1, from * FEATURES + d);
+        want[t * FEATURES + d] += left * of_product * past;
+        want[from * FEATURES + d] +=
+            left * (of_product * x + product * (double)known_value(3, t * FEATURES + d));
+    }
+}
+
+/* Linear attention with decays, of two heads whose q, k and v are the same x: more tokens than a chunk. */
+enum vka_status known_linear_backward(struct solution *s)
+{
+    const uint32_t shape[4] = {1, HEADS, TOKENS, FEATURES}, heads = HEADS;
+    struct vka_tensor *x, *y, *dy, *decay, *rate, *dx;
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &y));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 3, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 3, shape, 4, &decay));
+    ENSURE(known_tensor(s, VKA_F32, 1, &heads, 5, &rate));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &dx));
+    const struct vka_linear_attention_op forward = {
+        .struct_size = sizeof forward,
+        .rule = VKA_RULE_GATED,
+        .q = x,
+        .k = x,
+        .v = x,
+        .decay = decay,
+        .decay_log = rate,
+        .scale = 1,
+        .output = y,
+    };
+    for (int i = 0; i < 3; i++) {
+        const struct vka_gradient to = {.tensor = dx, .accumulate = i > 0};
+        struct vka_linear_attention_backward_op op = {
+            .struct_size = sizeof op, .forward = &forward, .output_gradient = dy};
+        *(i == 0 ? &op.q_gradient : i == 1 ? &op.k_gradient : &op.v_gradient) = to;
+        ENSURE(vka_plan_add_linear_attention_backward(s->plan, &op));
+    }
+    ENSURE(known_want(s, dx));
+    for (uint32_t t = 0; t < HEADS * TOKENS; t++) {
+        double logarithm = 0;
+        for (uint32_t from = t + 1; from-- > t / TOKENS * TOKENS;) {
+            add_token(s->want, t, from, exp(logarithm));
+            logarithm -=
+                exp((double)known_value(5, t / TOKENS)) * log1p(exp((double)known_value(4, from)));
+        }
+    }
+    return known_run(s, dx, 1);
+}

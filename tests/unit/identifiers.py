@@ -44,6 +44,7 @@ OWN = { # chunked linear attention; a PNG file is made of chunks
     'src/kernel/state.c': plurals('chunk'),
     'src/kernel/state.h': plurals('chunk'),
     'src/op/state': plurals('chunk'),
+    'src/op/train/linear_backward_passes.c': plurals('chunk'),
     'tests/cache/cache_mixed_plan.c': plurals('chunk'),
     'tests/cache/test_cache_state.c': plurals('chunk'),
     'tests/unit/index_passes_state.c': plurals('chunk'),

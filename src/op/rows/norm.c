@@ -252,10 +252,8 @@ static struct vka_tensor split_groups(const struct vka_tensor *tensor, uint32_t 
     return t;
 }
 
-static enum vka_status add_norm(struct vka_plan *plan, const void *given)
+enum vka_status plan_norm(struct vka_plan *plan, const struct vka_norm_op *op)
 {
-    const struct vka_norm_op *op = given;
-    ENSURE(check(plan, op));
     struct norm norm = {
         .x = split_groups(op->input, op->groups),
         .y = split_groups(op->output, op->groups),
@@ -285,7 +283,14 @@ static enum vka_status add_norm(struct vka_plan *plan, const void *given)
     };
     for (uint32_t i = 0; i < 4; i++)
         cut.multiple[i] = cut.least[i] = i < (norm.groups > 1 ? 2 : 4 - norm.inner) ? 1 : CUT_NEVER;
-    ENSURE(plan_cut(plan, &cut, norm.x.shape.size));
+    return plan_cut(plan, &cut, norm.x.shape.size);
+}
+
+static enum vka_status add_norm(struct vka_plan *plan, const void *given)
+{
+    const struct vka_norm_op *op = given;
+    ENSURE(check(plan, op));
+    ENSURE(plan_norm(plan, op));
     ENSURE(plan_count_nonfinite(plan, "sum", op->sum));
     return plan_count_nonfinite(plan, "output", op->output);
 }

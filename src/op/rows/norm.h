@@ -2,7 +2,12 @@
 #ifndef VKA_OP_NORM_H
 #define VKA_OP_NORM_H
 
+#include <vkattn/vkattn_model.h>
+
 #include "plan/plan.h"
+
+/* vka_plan_add_norm within an operation: checks and counts nothing. */
+enum vka_status plan_norm(struct vka_plan *plan, const struct vka_norm_op *op);
 
 /* *vector: the elements of a weight or bias as a tensor of rank 1, copied where no stride describes
  * them. Does nothing where t is NULL. */

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-static const char caller[] = "vka_plan_add_linear_attention";
-
 static bool is_gated(enum vka_rule rule)
 {
     return rule == VKA_RULE_GATED || rule == VKA_RULE_GATED_DELTA;
@@ -19,7 +17,8 @@ static bool is_delta(enum vka_rule rule)
     return rule == VKA_RULE_DELTA || rule == VKA_RULE_GATED_DELTA;
 }
 
-static enum vka_status check_heads(struct vka_plan *plan, const struct vka_linear_attention_op *op)
+static enum vka_status check_heads(struct vka_plan *plan, const char *caller,
+                                   const struct vka_linear_attention_op *op)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
@@ -46,7 +45,8 @@ static enum vka_status check_heads(struct vka_plan *plan, const struct vka_linea
 }
 
 /* Decay and beta are given where the rule has them. */
-static enum vka_status check_gates(struct vka_plan *plan, const struct vka_linear_attention_op *op)
+static enum vka_status check_gates(struct vka_plan *plan, const char *caller,
+                                   const struct vka_linear_attention_op *op)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
@@ -70,8 +70,8 @@ static enum vka_status check_gates(struct vka_plan *plan, const struct vka_linea
     return check_shape(device, caller, "beta", op->beta, 3, all ? shared : shape);
 }
 
-static enum vka_status check_states(struct vka_plan *plan, const struct vka_linear_attention_op *op,
-                                    uint32_t n_sequence)
+static enum vka_status check_states(struct vka_plan *plan, const char *caller,
+                                    const struct vka_linear_attention_op *op, uint32_t n_sequence)
 {
     struct vka_device *device = plan->device;
     const uint32_t shape[4] = {n_sequence, op->v->shape.size[1], op->q->shape.size[3],
@@ -98,14 +98,15 @@ static struct cache_use use_of(const struct vka_linear_attention_op *op)
                               op->lengths, op->q_start,     HELD_LINEAR};
 }
 
-static enum vka_status check(struct vka_plan *plan, const struct vka_linear_attention_op *op,
-                             struct state_rows *rows, struct front *front)
+static enum vka_status check(struct vka_plan *plan, const char *caller,
+                             const struct vka_linear_attention_op *op, struct state_rows *rows,
+                             struct front *front)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     ENSURE_ARG((unsigned)op->rule < VKA_RULE_COUNT, "%s: rule is %d", caller, (int)op->rule);
-    ENSURE(check_heads(plan, op));
-    ENSURE(check_gates(plan, op));
+    ENSURE(check_heads(plan, caller, op));
+    ENSURE(check_gates(plan, caller, op));
     ENSURE(front_check(plan, caller, op, front));
     ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g, not a finite number", caller,
@@ -113,7 +114,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
     const struct cache_use use = use_of(op);
     ENSURE(state_check_rows(plan, caller, op->lengths, op->q_start, &use, q[0], rows));
-    ENSURE(check_states(plan, op, rows->n_sequence));
+    ENSURE(check_states(plan, caller, op, rows->n_sequence));
     const uint32_t shape[4] = {q[0], q[1] > v[1] ? q[1] : v[1], q[2], v[3]};
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     ENSURE(check_shape(device, caller, "output", op->output, 4, shape));
@@ -124,8 +125,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_atte
     return check_no_overlap(device, caller, "output", op->output, others, COUNTOF(others));
 }
 
-static enum vka_status check_cache(struct vka_plan *plan, const struct vka_linear_attention_op *op,
-                                   uint32_t n_sequence)
+static enum vka_status check_cache(struct vka_plan *plan, const char *caller,
+                                   const struct vka_linear_attention_op *op, uint32_t n_sequence)
 {
     struct log *log = &plan->device->log;
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
@@ -149,22 +150,15 @@ static struct vka_tensor gate_of(const struct vka_tensor *tensor)
                                      : axes_append_one(tensor);
 }
 
-static enum vka_status add_linear_attention(struct vka_plan *plan, const void *given)
+enum vka_status linear_check(struct vka_plan *plan, const char *caller,
+                             const struct vka_linear_attention_op *op, struct linear *linear)
 {
-    struct vka_linear_attention_op own = *(const struct vka_linear_attention_op *)given;
-    const struct vka_linear_attention_op *op = &own;
     struct state_rows rows;
     struct front front;
-    ENSURE(check(plan, op, &rows, &front));
-    if (op->cache) {
-        const struct cache_use use = use_of(op);
-        ENSURE(check_cache(plan, op, rows.n_sequence));
-        own.past_state = own.present_state = (struct vka_tensor *)state_cached(&use);
-        ENSURE(plan_begin_step(plan, &use));
-    }
+    ENSURE(check(plan, caller, op, &rows, &front));
     const uint32_t *q = op->q->shape.size, *v = op->v->shape.size;
     const double scale = 1 / sqrt((double)q[3]);
-    struct linear linear = {
+    *linear = (struct linear){
         .q = *op->q,
         .k = *op->k,
         .v = *op->v,
@@ -185,10 +179,26 @@ static enum vka_status add_linear_attention(struct vka_plan *plan, const void *g
         .scale = (float)or_default((double)op->scale, op->given, VKA_GIVEN_SCALE, scale),
     };
     if (op->beta && op->beta->shape.size[1] == 1) /* of all states */
-        linear.beta.shape.stride[1] = 0;
+        linear->beta.shape.stride[1] = 0;
+    return VKA_OK;
+}
+
+static enum vka_status add_linear_attention(struct vka_plan *plan, const void *given)
+{
+    static const char caller[] = "vka_plan_add_linear_attention";
+    const struct vka_linear_attention_op *op = given;
+    struct linear linear;
+    ENSURE(linear_check(plan, caller, op, &linear));
+    if (op->cache) {
+        const struct cache_use use = use_of(op);
+        ENSURE(check_cache(plan, caller, op, linear.rows.n_sequence));
+        linear.past = linear.present = *state_cached(&use);
+        ENSURE(plan_begin_step(plan, &use));
+    }
     ENSURE(plan_recurrent(plan, caller, &linear));
     ENSURE(plan_count_nonfinite(plan, "output", op->output));
-    return plan_count_nonfinite(plan, "present_state", op->present_state);
+    const struct vka_tensor *present = op->cache ? &linear.present : op->present_state;
+    return plan_count_nonfinite(plan, "present_state", present);
 }
 
 enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,

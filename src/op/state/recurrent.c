@@ -23,8 +23,7 @@ struct recurrent {
     struct vka_tensor *carry;  /* the state between passes over spans of tokens */
 };
 
-/* Query heads that read each state. */
-static uint32_t group_of(const struct linear *l)
+uint32_t linear_group(const struct linear *l)
 {
     const uint32_t n_head = l->q.shape.size[1];
     return n_head > l->n_state ? n_head / l->n_state : 1;
@@ -82,7 +81,7 @@ static struct work work_of(const struct recurrent *r, const uint32_t size[4])
 {
     const struct linear *l = r->l;
     const struct recurrent_choice *t = &r->tile;
-    const double group = group_of(l), tokens = size[AXIS_TOKEN];
+    const double group = linear_group(l), tokens = size[AXIS_TOKEN];
     const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
     const double features = 4.0 * t->fours * t->splits, wide = 4.0 * columns_of(r);
     const double values = divide_up(l->value_dim, 4 * columns_of(r)) * wide;
@@ -152,16 +151,9 @@ static uint32_t bind_states(const struct vka_plan *plan, const struct recurrent 
            (wide ? LINEAR_WIDE : 0u) | (is_whole(r) ? LINEAR_WHOLE : 0u);
 }
 
-static void set_key(const struct recurrent *r, struct pass *pass)
+static void set_types(const struct linear *l, struct pass *pass)
 {
-    const struct linear *l = r->l;
     uint32_t *spec = pass->key.spec;
-    pass->key.kernel = r->kernel;
-    pass->key.n_spec = LINEAR_SPECS;
-    spec[LINEAR_LANES] = r->tile.lanes;
-    spec[LINEAR_SPLITS] = r->tile.splits;
-    spec[LINEAR_FOURS] = r->tile.fours;
-    spec[LINEAR_TOKENS] = r->tile.tokens;
     spec[LINEAR_Q_TYPE] = l->q.dtype;
     spec[LINEAR_K_TYPE] = l->k.dtype;
     spec[LINEAR_V_TYPE] = l->v.dtype;
@@ -173,25 +165,24 @@ static void set_key(const struct recurrent *r, struct pass *pass)
     spec[LINEAR_SKIP_TYPE] = l->front.skip.storage ? (uint32_t)l->front.skip.dtype : TYPE_NONE;
     spec[LINEAR_DECAY] = l->decay_kind;
     spec[LINEAR_ROWS] = state_rows_kind(&l->rows);
+    spec[LINEAR_FLAGS] = l->front.flags;
 }
 
-static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
-                      const struct slice *slice, struct pass *pass, struct linear_params *p)
+void linear_fill_pass(const struct vka_plan *plan, const struct linear *l,
+                      const struct slice *slice, bool write_y, struct pass *pass,
+                      struct linear_params *p)
 {
-    const struct linear *l = r->l;
-    const uint32_t *size = slice->size, n_head = l->q.shape.size[1];
+    const uint32_t n_head = l->q.shape.size[1];
     *p = (struct linear_params){
         .n_row = l->n,
-        .n = size[AXIS_TOKEN],
+        .n = slice->size[AXIS_TOKEN],
         .head_dim = l->head_dim,
         .value_dim = l->value_dim,
         .first = slice->first[AXIS_TOKEN],
         .state_first = slice->first[1],
-        .group = group_of(l),
+        .group = linear_group(l),
         .q_ratio = n_head < l->n_state ? l->n_state / n_head : 1,
         .k_ratio = l->n_state / l->k.shape.size[1],
-        .least = r->least,
-        .most = r->most,
         .n_cached = l->rows.cache ? l->rows.n_sequence : 0,
         .sequence_first = slice->first[0],
         .layer = l->rows.layer,
@@ -204,25 +195,41 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     const struct vka_tensor v = tokens_of(l, &l->v, slice), y = tokens_of(l, &l->y, slice);
     const struct vka_tensor decay = tokens_of(l, &l->decay, slice);
     const struct vka_tensor beta = tokens_of(l, &l->beta, slice);
-    pass->name = "linear attention";
-    pass->reason = is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
-                                 : "token by token, the state in registers";
-    set_key(r, pass);
+    set_types(l, pass);
     bind(plan, pass, 0, &q, &q, false, &p->q);
     bind(plan, pass, 1, &k, &q, false, &p->k);
     bind(plan, pass, 2, &v, &q, false, &p->v);
     bind(plan, pass, 3, &decay, &q, false, &p->decay);
     bind(plan, pass, 4, &beta, &q, false, &p->beta);
-    uint32_t flags = bind_states(plan, r, slice, pass, p);
-    bind(plan, pass, 7, &y, &y, true, &p->y);
+    bind(plan, pass, 7, &y, &y, write_y, &p->y);
+    state_bind_rows(plan, pass, 8, &l->rows, &q, slice->first[0], slice->size[0], &p->starts_offset,
+                    &p->starts_step);
     bind(plan, pass, 9, &l->front.log, &q, false, &p->log);
     bind(plan, pass, 10, &l->front.bias, &q, false, &p->bias);
     bind(plan, pass, 11, &l->front.skip, &q, false, &p->skip);
-    flags |= axes_are_pairs(&y, p->y.offset) ? LINEAR_Y_PAIRS : 0;
-    flags |= l->front.flags;
-    pass->key.spec[LINEAR_FLAGS] = flags;
-    state_bind_rows(plan, pass, 8, &l->rows, &q, slice->first[0], size[0], &p->starts_offset,
-                    &p->starts_step);
+    if (axes_are_pairs(&y, p->y.offset))
+        pass->key.spec[LINEAR_FLAGS] |= LINEAR_Y_PAIRS;
+}
+
+static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
+                      const struct slice *slice, struct pass *pass, struct linear_params *p)
+{
+    const struct linear *l = r->l;
+    const uint32_t *size = slice->size;
+    uint32_t *spec = pass->key.spec;
+    pass->name = "linear attention";
+    pass->reason = is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
+                                 : "token by token, the state in registers";
+    pass->key.kernel = r->kernel;
+    pass->key.n_spec = LINEAR_SPECS;
+    spec[LINEAR_LANES] = r->tile.lanes;
+    spec[LINEAR_SPLITS] = r->tile.splits;
+    spec[LINEAR_FOURS] = r->tile.fours;
+    spec[LINEAR_TOKENS] = r->tile.tokens;
+    linear_fill_pass(plan, l, slice, true, pass, p);
+    p->least = r->least;
+    p->most = r->most;
+    spec[LINEAR_FLAGS] |= bind_states(plan, r, slice, pass, p);
     pass->groups[0] = divide_up(l->value_dim, 4 * columns_of(r));
     pass->groups[1] = size[1];
     pass->groups[2] = size[0];
@@ -368,7 +375,7 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
     const bool alone = kernel_missing(KERNEL_linear_recurrent, caps);
     const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
     chunked->least = alone ? 0 : LINEAR_CHUNK;
-    *taken = n >= chunked->least && group_of(l) == 1 &&
+    *taken = n >= chunked->least && linear_group(l) == 1 &&
              (alone || tune_gains_by_chunks(caps, l->head_dim, l->value_dim)) &&
              tune_chunked(caps, l->head_dim, l->value_dim, l->decay_kind, &chunked->tile);
     if (!*taken)
