@@ -48,7 +48,8 @@ bool is_feature(uint f) { return feature_at(f) < p.head_dim; }
 
 float sum_of(vec4 x) { return (x.x + x.y) + (x.z + x.w); }
 
-// Adds `sums` over all lanes: each gets them.
+// Adds `sums` over all lanes: each gets them. The last loop is not unrolled, as compilers would load all of
+// it first.
 void merge_lanes()
 {
     [[unroll]] for (uint c = 0; c < SUMS; c++)
@@ -61,12 +62,11 @@ void merge_lanes()
         partial_sums[i] = sum;
     }
     barrier();
-    [[unroll]] for (uint c = 0; c < SUMS; c++) {
-        vec4 sum = vec4(0.0);
-        [[unroll]] for (uint j = 0; j < PARTIAL; j++)
-            sum += partial_sums[c * PARTIAL + j];
-        sums[c] = sum;
-    }
+    [[unroll]] for (uint c = 0; c < SUMS; c++)
+        sums[c] = vec4(0.0);
+    [[dont_unroll]] for (uint j = 0; j < PARTIAL; j++)
+        [[unroll]] for (uint c = 0; c < SUMS; c++)
+            sums[c] += partial_sums[c * PARTIAL + j];
 }
 
 // ---- States that are kept ------------------------------------------------------------------------

@@ -92,8 +92,9 @@ bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim
     return chunked_bytes(fours, columns) <= most;
 }
 
-#define BACK_FEATURES 4u /* that a lane holds: with more fours than these two, GPUs spill */
-#define BACK_STATE 8u    /* fours of the state of a lane */
+#define BACK_FEATURES 4u /* that a lane holds */
+#define BACK_STATE \
+    4u /* fours of the state, and of its gradient, of a lane: with 8, Intel's GPUs spill */
 #define BACK_MOST_LANES 256u
 
 /* Bytes of shared memory of linear_backward. */
@@ -107,15 +108,15 @@ bool tune_linear_backward(const struct caps *caps, uint32_t head_dim, uint32_t v
                           struct linear_backward_choice *choice)
 {
     const struct vka_device_properties *has = &caps->properties;
-    struct linear_backward_choice c = {.lanes = head_dim > 32 ? USUAL_LANES : 32};
-    while (c.lanes * BACK_FEATURES < head_dim && c.lanes < BACK_MOST_LANES)
+    const uint32_t most = (uint32_t)least(has->max_workgroup, BACK_MOST_LANES);
+    struct linear_backward_choice c = {.lanes = 32};
+    while (c.lanes < head_dim && 2 * c.lanes <= most)
         c.lanes *= 2;
     c.features = divide_up(head_dim, c.lanes);
-    c.fours = c.features > 2 ? BACK_STATE / BACK_FEATURES : BACK_STATE / 2;
+    c.fours = c.features < BACK_STATE ? BACK_STATE / c.features : 1;
     while (c.fours > 1 &&
            (4 * (c.fours - 1) >= value_dim || backward_bytes(&c) > has->max_shared_memory))
         c.fours--;
     *choice = c;
-    return c.features <= BACK_FEATURES && c.lanes <= has->max_workgroup &&
-           backward_bytes(&c) <= has->max_shared_memory;
+    return c.features <= BACK_FEATURES && backward_bytes(&c) <= has->max_shared_memory;
 }

@@ -377,13 +377,35 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
 enum state_op {
     STATE_CONV,
     STATE_DELTA_KEY,
+    STATE_DELTA_KEY_BACKWARD,
+    STATE_DELTA_BACKWARD,
     STATE_DELTA,
     STATE_GATED,
     STATE_CONV_BACKWARD,
     STATE_OPS
 };
-static const char *const state_names[STATE_OPS] = {"causal conv", "gated delta by key",
-                                                   "gated delta", "gated", "causal conv backward"};
+static const char *const state_names[STATE_OPS] = {
+    "causal conv",          "gated delta by key", "gated delta by key backward",
+    "gated delta backward", "gated delta",        "gated",
+    "causal conv backward"};
+
+static enum vka_status plan_state(struct vka_plan *plan, enum vka_dtype dtype, enum state_op op,
+                                  uint32_t n)
+{
+    switch ((int)op) {
+    case STATE_CONV:
+        return plan_conv_problem(plan, dtype, n);
+    case STATE_CONV_BACKWARD:
+        return plan_conv_gradients(plan, dtype, n);
+    case STATE_DELTA_KEY_BACKWARD:
+    case STATE_DELTA_BACKWARD:
+        return plan_linear_backward_problem(plan, dtype, op == STATE_DELTA_KEY_BACKWARD, n);
+    default:
+        return plan_linear_attention_problem(
+            plan, dtype, op == STATE_GATED ? VKA_RULE_GATED : VKA_RULE_GATED_DELTA,
+            op == STATE_DELTA_KEY, n);
+    }
+}
 
 /* From an operation on; many rows of some go by chunks. */
 static bool list_states(struct vka_device *device, enum vka_dtype dtype, enum state_op first,
@@ -391,18 +413,13 @@ static bool list_states(struct vka_device *device, enum vka_dtype dtype, enum st
 {
     bool ok = true;
     for (int i = (int)first; i < STATE_OPS; i++) {
-        const enum vka_rule rule = i == STATE_GATED ? VKA_RULE_GATED : VKA_RULE_GATED_DELTA;
         struct vka_plan *plan = NULL;
         char name[64];
         snprintf(name, sizeof name, "%s %s %" PRIu32, state_names[i], vka_dtype_name(dtype), n);
         enum vka_status status =
             vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
         if (status == VKA_OK)
-            status =
-                i == STATE_CONV ? plan_conv_problem(plan, dtype, n)
-                : i == STATE_CONV_BACKWARD
-                    ? plan_conv_gradients(plan, dtype, n)
-                    : plan_linear_attention_problem(plan, dtype, rule, i == STATE_DELTA_KEY, n);
+            status = plan_state(plan, dtype, (enum state_op)i, n);
         ok &= list_plan(device, plan, status, dtype, name, list);
         vka_plan_destroy(&plan);
     }

@@ -3,6 +3,8 @@
 
 #include "state_problems.h"
 
+#include <vkattn/vkattn_train.h>
+
 #define TENSORS 6
 
 enum vka_status plan_conv_problem(struct vka_plan *plan, enum vka_dtype dtype, uint32_t n)
@@ -64,6 +66,35 @@ enum vka_status plan_linear_attention_problem(struct vka_plan *plan, enum vka_dt
                        .past_state = t[4], .present_state = t[4], .output = t[5])));
 fail:
     for (int i = 0; i < TENSORS; i++)
+        vka_tensor_destroy(&t[i]);
+    return status;
+}
+
+enum vka_status plan_linear_backward_problem(struct vka_plan *plan, enum vka_dtype dtype,
+                                             bool key_decay, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t heads = 16, dim = 128, rows[4] = {1, heads, n, dim};
+    struct vka_tensor *t[8] = {NULL};
+    for (int i = 0; i < 8;
+         i++) /* decay and its gradient, beta; q, k and v, y, and gradients of these */
+        TRY(vka_tensor_create(plan->device, dtype, i == 2 || (i < 2 && !key_decay) ? 3 : 4, rows,
+                              &t[i]));
+    const struct vka_linear_attention_op forward = {.struct_size = sizeof forward,
+                                                    .rule = VKA_RULE_GATED_DELTA,
+                                                    .q = t[3],
+                                                    .k = t[3],
+                                                    .v = t[3],
+                                                    .decay = t[0],
+                                                    .beta = t[2],
+                                                    .output = t[4]};
+    TRY(vka_plan_add_linear_attention_backward(
+        plan,
+        VKA_INFO(vka_linear_attention_backward_op, .forward = &forward, .output_gradient = t[4],
+                 .q_gradient.tensor = t[5], .k_gradient.tensor = t[6], .v_gradient.tensor = t[7],
+                 .decay_gradient.tensor = t[1])));
+fail:
+    for (int i = 0; i < 8; i++)
         vka_tensor_destroy(&t[i]);
     return status;
 }

@@ -15,4 +15,8 @@ enum vka_status plan_conv_gradients(struct vka_plan *plan, enum vka_dtype dtype,
 enum vka_status plan_linear_attention_problem(struct vka_plan *plan, enum vka_dtype dtype,
                                               enum vka_rule rule, bool key_decay, uint32_t n);
 
+/* The gradients of n tokens of 16 states of 128x128 by the gated delta rule. */
+enum vka_status plan_linear_backward_problem(struct vka_plan *plan, enum vka_dtype dtype,
+                                             bool key_decay, uint32_t n);
+
 #endif

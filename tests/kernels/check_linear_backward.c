@@ -192,6 +192,15 @@ static enum vka_dtype type_of(struct check *c, bool mixed)
     return mixed ? types[rng_range(&c->rng, 0, 2)] : VKA_F32;
 }
 
+static enum vka_status create_lengths(struct check *c, struct trial *t, const struct shape_drawn *s)
+{
+    const struct layout dense = layout_dense();
+    enum vka_status status = operand_create(c->device, VKA_I32, 1, &s->batch, &dense, &t->lengths);
+    for (size_t i = 0; i < s->batch && status == VKA_OK; i++)
+        t->lengths.values[i] = (double)rng_range(&c->rng, 0, s->n + 2) - 1;
+    return status == VKA_OK ? operand_write(&t->lengths) : status;
+}
+
 static enum vka_status create(struct check *c, struct trial *t, const struct shape_drawn *s,
                               enum vka_rule rule, bool lengths, bool key_decay)
 {
@@ -217,31 +226,29 @@ static enum vka_status create(struct check *c, struct trial *t, const struct sha
         [DY] = {true, 4, {s->batch, n_out, s->n, s->value_dim}},
         [BEHIND] = {rng_chance(&c->rng, 50), 4, {s->batch, s->n_state, s->head_dim, s->value_dim}},
     };
-    const struct layout dense = layout_dense();
-    enum vka_status status = VKA_OK;
-    if (lengths)
-        status = operand_create(c->device, VKA_I32, 1, &s->batch, &dense, &t->lengths);
-    for (size_t i = 0; i < s->batch && lengths && status == VKA_OK; i++)
-        t->lengths.values[i] = (double)rng_range(&c->rng, 0, s->n + 2) - 1;
-    if (lengths && status == VKA_OK)
-        status = operand_write(&t->lengths);
+    enum vka_dtype in[N_INPUT], out[N_INPUT];
+    bool wanted[N_INPUT];
+    for (int i = 0; i < N_INPUT; i++) {
+        in[i] = type_of(c, mixed && i != PAST);
+        out[i] = type_of(c, mixed);
+        wanted[i] = i == K || (i < GRADIENTS && rng_chance(&c->rng, 85)); /* one at least */
+    }
+    check_turn(c);
+    enum vka_status status = lengths ? create_lengths(c, t, s) : VKA_OK;
     for (int i = 0; i < N_INPUT && status == VKA_OK; i++) {
-        const enum vka_dtype in = type_of(c, mixed && i != PAST), out = type_of(c, mixed);
         if (!all[i].is)
             continue;
-        status = model_operand(c, in, all[i].rank, all[i].size, &t->in[i]);
+        status = model_operand(c, in[i], all[i].rank, all[i].size, &t->in[i]);
         if (i >= GRADIENTS || status != VKA_OK)
             continue;
         t->want[i] = calloc(t->in[i].count + 1, sizeof(double));
-        status = !t->want[i] ? VKA_OUT_OF_HOST_MEMORY
-                 : rng_chance(&c->rng, 85)
-                     ? model_operand(c, out, all[i].rank, all[i].size, &t->out[i])
-                     : VKA_OK;
+        if (!t->want[i])
+            status = VKA_OUT_OF_HOST_MEMORY;
+        else if (wanted[i])
+            status = model_operand(c, out[i], all[i].rank, all[i].size, &t->out[i]);
     }
     if (status == VKA_OK)
         status = model_operand(c, VKA_F32, 4, all[DY].size, &t->output);
-    if (status == VKA_OK && !t->out[K].view) /* one gradient at least */
-        status = model_operand(c, VKA_F32, 4, all[K].size, &t->out[K]);
     for (int i = 0; i < N_INPUT && status == VKA_OK; i++)
         status = fill(c, t, s, i);
     return status;
@@ -389,7 +396,7 @@ static void run_problem(struct check *c, const struct shape_drawn *s, enum vka_r
 }
 
 /* Other sizes that the same tiles take. */
-static struct shape_drawn vary(struct check *c, const struct shape_drawn *s)
+static struct shape_drawn vary(const struct check *c, const struct shape_drawn *s)
 {
     struct rng rng = c->rng;
     struct shape_drawn v = *s;
@@ -415,7 +422,6 @@ void check_linear_backward(struct check *c)
                 const struct rng first = c->rng;
                 for (c->turn = 0; c->turn < c->each; c->turn++) {
                     const struct shape_drawn shape = vary(c, &shapes[s]);
-                    check_turn(c);
                     run_problem(c, &shape, (enum vka_rule)rule, lengths);
                     c->rng = first;
                 }

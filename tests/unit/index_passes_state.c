@@ -91,6 +91,56 @@ static double check_linear(const struct vka_plan *plan, const struct pass *pass)
     return (double)pass->groups[2] * pass->groups[1] * p.group * p.n * p.value_dim;
 }
 
+/* Values of a gradient of v, by the pass that writes them. */
+static double check_backward(const struct vka_plan *plan, const struct pass *pass)
+{
+    struct linear_params p;
+    struct linear_backward_params b;
+    const uint32_t *spec = pass->key.spec, *groups = pass->groups, batch = groups[2];
+    memcpy(&p, plan->constants.bytes + pass->bindings[12].offset, sizeof p);
+    memcpy(&b, pass->push, sizeof b);
+    const uint32_t states = p.state_first + groups[1], out = states * p.group;
+    const uint32_t k[4] = {batch, (states - 1) / p.k_ratio + 1, p.n, p.head_dim};
+    const uint32_t v[4] = {batch, states, p.n, p.value_dim}, y[4] = {batch, out, p.n, p.value_dim};
+    const uint32_t carried[4] = {batch, states, p.head_dim, p.value_dim};
+    const uint64_t each = (uint64_t)spec[LINEAR_LANES] * spec[LINEAR_BACK_FEATURES] *
+                          spec[LINEAR_BACK_FOURS] * groups[0] * groups[1] * batch;
+    const uint64_t room = pass->bindings[13].size, heads = (uint64_t)groups[0] * groups[1] * batch;
+    assert_true((uint64_t)groups[0] * 4 * spec[LINEAR_BACK_FOURS] >= p.value_dim);
+    assert_true(spec[LINEAR_LANES] * spec[LINEAR_BACK_FEATURES] >= p.head_dim);
+    assert_true(p.first % LINEAR_CHUNK == 0);
+    assert_true(each * ((uint64_t)(p.n_row - 1) / LINEAR_CHUNK + 1) <= b.states);
+    assert_true(16 * (b.states + each * LINEAR_CHUNK) <= room);
+    check_strided(&pass->bindings[1], spec[LINEAR_K_TYPE], k, &p.k);
+    check_strided(&pass->bindings[2], spec[LINEAR_V_TYPE], v, &p.v);
+    if (spec[LINEAR_BACK_KEEP])
+        return 0;
+    check_strided(&pass->bindings[7], spec[LINEAR_Y_TYPE], y, &p.y);
+    check_strided(&pass->bindings[6], VKA_F32, carried, &p.to);
+    if (spec[LINEAR_BACK_FLAGS] & LINEAR_BACK_Q)
+        assert_true(4 * (b.q_plane + heads * p.group * p.n * p.head_dim) <= room);
+    if (spec[LINEAR_BACK_FLAGS] & LINEAR_BACK_K)
+        assert_true(4 * (b.k_plane + heads * p.n * p.head_dim) <= room);
+    if (spec[LINEAR_BACK_FLAGS] & LINEAR_BACK_BETA)
+        assert_true(4 * (b.beta_plane + heads * p.n) <= room);
+    if (!(spec[LINEAR_BACK_FLAGS] & LINEAR_BACK_V))
+        return 0;
+    check_strided(&pass->bindings[5], VKA_F32, v, &p.from);
+    return (double)batch * groups[1] * p.n * p.value_dim;
+}
+
+static void check_sums(const struct pass *pass)
+{
+    struct linear_sums_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t y[4] = {p.batch, p.y_first + p.y_heads, p.n, p.width};
+    check_strided(&pass->bindings[1], VKA_F32, y, &p.y);
+    check_items(pass, (double)p.batch * p.y_heads * p.n * p.width);
+    assert_true(4 * (p.plane + (uint64_t)p.blocks * p.batch * p.heads * p.n * p.width) <=
+                pass->bindings[0].size);
+    assert_true((p.plane_first + p.heads - 1) / p.ratio == p.y_first + p.y_heads - 1);
+}
+
 /* ---- Convolution ------------------------------------------------------------------------------ */
 
 /* Elements of y, or of what is kept. */
@@ -188,6 +238,11 @@ double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
         return check_conv_backward(pass);
     case KERNEL_conv_backward_sums:
         return check_conv_sums(pass);
+    case KERNEL_linear_backward:
+        return check_backward(plan, pass);
+    case KERNEL_linear_backward_sums:
+        check_sums(pass);
+        return 0;
     case KERNEL_causal_conv:
         return check_conv(pass);
     default:

@@ -134,6 +134,55 @@ static void linear(void **state)
     assert_true(chunked > 20 && packed > 20);
 }
 
+/* Each value of a gradient of v is written once. */
+static void linear_backward(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    unsigned cut = 0;
+    for (int round = 0; round < 600; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        struct drawn d = draw_linear(device, below(2) ? VKA_F32 : VKA_BF16);
+        struct vka_tensor *dv = NULL, *dk = NULL;
+        if (d.whole && d.rows != RAGGED) {
+            dv = draw_tensor(device, VKA_F32, d.t[V]->shape.size, false);
+            if (below(2)) /* NULL too where it is more than an allocation */
+                dk = draw_tensor(device, VKA_F32, d.t[K]->shape.size, false);
+        }
+        const struct vka_linear_attention_op forward = {
+            .struct_size = sizeof forward,
+            .rule = VKA_RULE_GATED_DELTA,
+            .q = d.t[Q],
+            .k = d.t[K],
+            .v = d.t[V],
+            .decay = d.t[DECAY],
+            .beta = d.t[BETA],
+            .past_state = d.t[STATES],
+            .lengths = d.rows == PADDED ? d.t[STARTS] : NULL,
+            .output = d.t[Y],
+        };
+        if (dv && is_made(device,
+                          vka_plan_add_linear_attention_backward(
+                              plan, VKA_INFO(vka_linear_attention_backward_op, .forward = &forward,
+                                             .output_gradient = d.t[Y], .v_gradient.tensor = dv,
+                                             .k_gradient.tensor = dk)))) {
+            assert_true(check_passes(plan).around == (double)shape_count(&dv->shape));
+            for (int i = Q; i <= Y; i++)
+                if (d.t[i])
+                    add_made(&made, d.t[i]);
+            cut += plan->n_pass > 4;
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&dv);
+        vka_tensor_destroy(&dk);
+        destroy(d.t, OPERANDS);
+    }
+    assert_true(made.n > 500 &&
+                made.largest > 1ull << 31); /* of float32, that is written, no more */
+    assert_true(cut > 10);
+}
+
 static void convolutions(void **state)
 {
     (void)state;
@@ -243,7 +292,8 @@ static void convolution_gradients(void **state)
 
 TEST_PROGRAM(index_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(convolutions),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(linear_backward),
+                                       cmocka_unit_test(convolutions),
                                        cmocka_unit_test(convolution_gradients)};
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

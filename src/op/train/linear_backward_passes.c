@@ -216,35 +216,24 @@ static enum vka_status add_sum(struct vka_plan *plan, const struct job *job, int
 
 /* ---- Slices ---------------------------------------------------------------------------------- */
 
-static bool span_fits(const struct vka_plan *plan, const struct job *job, struct slice slice,
+/* Whether passes over spans of a slice, which has all tokens, fit memory, device and budget. */
+static bool span_fits(const struct vka_plan *plan, const struct job *job, const struct slice *slice,
                       uint32_t span)
 {
-    slice.size[AXIS_TOKEN] = span;
-    const struct work work = work_of(job, slice.size, false);
-    return bytes_of(job, slice.size, span) <= most_bytes(plan, job) &&
-           plan_fits(plan, KERNEL_linear_backward, &work);
-}
-
-/* The slice has all tokens, of which the first span stands for each. */
-static void make_first(const struct vka_plan *plan, const struct job *job,
-                       const struct slice *slice, uint32_t span, struct pass *pass)
-{
     struct slice first = *slice;
+    struct pass pass = {0};
     struct linear_params p;
     first.size[AXIS_TOKEN] = job->b->l.n < span ? job->b->l.n : span;
-    fill_pass(plan, job, &first, false, pass, &p);
+    fill_pass(plan, job, &first, false, &pass, &p);
+    return bytes_of(job, slice->size, span) <= most_bytes(plan, job) &&
+           plan_pass_has_room(plan, &pass) && plan_fits(plan, pass.key.kernel, &pass.work);
 }
 
-/* Memory and the limits of the device cut sequences, then states, as the budget does for a chunk. */
+/* Memory, the limits of the device and the budget for 64 tokens cut sequences, then states. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct slice *slice)
 {
-    const struct job *job = cut->job;
-    struct pass pass = {0};
-    make_first(plan, job, slice, LINEAR_CHUNK, &pass);
-    const bool fits = bytes_of(job, slice->size, LINEAR_CHUNK) <= most_bytes(plan, job) &&
-                      plan_pass_has_room(plan, &pass) &&
-                      plan_fits(plan, pass.key.kernel, &pass.work);
-    return fits ? CUT_FITS : cut_first_axis(slice, cut->least);
+    return span_fits(plan, cut->job, slice, LINEAR_CHUNK) ? CUT_FITS
+                                                          : cut_first_axis(slice, cut->least);
 }
 
 /* The tokens first .. first + span - 1 of a slice, or those that there are. */
@@ -264,7 +253,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *given,
     const struct job *job = given;
     const uint32_t n = job->b->l.n, all = divide_up(n, LINEAR_CHUNK) * LINEAR_CHUNK;
     uint32_t span = all < SPAN ? all : SPAN, planes[SUMMED_COUNT];
-    while (span > LINEAR_CHUNK && !span_fits(plan, job, *slice, span))
+    while (span > LINEAR_CHUNK && !span_fits(plan, job, slice, span))
         span = divide_up(span / 2, LINEAR_CHUNK) * LINEAR_CHUNK;
     place_planes(job, slice->size, span, planes);
     for (uint32_t first = 0; first < n; first += span) {
