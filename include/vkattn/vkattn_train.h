@@ -190,12 +190,15 @@ VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                         const struct vka_attention_backward_op *op);
 
 /* The gradients of vka_plan_add_linear_attention. `forward` is its op; past_state holds what it held
- * before it, and output and present_state are not read. The states are made again, 64 tokens at a time, from
- * those in front of each 64, in slices of as many sequences and states as workspace_limit holds, and one at
- * least: 64 states and one for every 64 tokens, and 1 / 16 value_dim times the gradients of 64 to 512 tokens.
- * A gradient also takes float32 scratch of its size where it is accumulated, not float32, or of q or k that
- * are divided by their length, and one of decay_log, decay_bias or skip that of all its terms. Rows of q and k
- * whose heads serve several states are sums over these, in order. Rows from a length on have the gradient 0. */
+ * before it, and output and present_state are not read. Gradients of q and k are sums over the states that
+ * a head serves, in order. Rows from a length on are not read and have the gradient 0.
+ *
+ * States are made again, 64 tokens at a time, from those in front of each 64. The scratch of a sequence's
+ * state is that of 64 states, of one for every 64 tokens, and for every 16 values the gradients of 64 to
+ * 512 tokens: as many sequences and states are taken at a time as workspace_limit holds, and one at least.
+ * A gradient also takes float32 scratch of its size where it is accumulated or not float32; of q and k that
+ * are divided by their length two or three times that; of decay_log, decay_bias and skip that of all their
+ * terms. */
 struct vka_linear_attention_backward_op {
     size_t struct_size;
     const struct vka_linear_attention_op *forward; /* read by this call */
@@ -213,8 +216,7 @@ struct vka_linear_attention_backward_op {
 };
 
 /* INVALID: also the gradient of what forward has not; a present_state in place of past_state. UNSUPPORTED:
- * cache, q_start, lengths together with norm_epsilon; a head_dim above 1,024, or on some devices 512; a state whose
- * scratch exceeds a binding. */
+ * cache, q_start; a head_dim above 1,024, on some devices 512; a state whose scratch exceeds a binding. */
 VKA_API enum vka_status
 vka_plan_add_linear_attention_backward(struct vka_plan *plan,
                                        const struct vka_linear_attention_backward_op *op);

@@ -176,8 +176,6 @@ static void linear_attention(void **state)
     LINEAR("in place of past_state", forward->present_state = forward->past_state);
     LINEAR("rule", forward->rule = VKA_RULE_GATED, op->beta_gradient.tensor = NULL);
     LINEAR_IS(VKA_UNSUPPORTED, "q_start", forward->q_start = T(VKA_I32, 3));
-    LINEAR_IS(VKA_UNSUPPORTED, "lengths", forward->lengths = T(VKA_I32, 2),
-              forward->norm_epsilon = 1);
     LINEAR_IS(VKA_UNSUPPORTED, "more than a binding", forward->v = T(VKA_F32, 2, 4, 3, 6),
               op->output_gradient = forward->output = T(VKA_F32, 2, 4, 3, 6),
               forward->past_state = op->present_state_gradient = NULL,

@@ -168,15 +168,16 @@ static enum vka_status fill(struct check *c, struct trial *t, const struct shape
     return operand_write(o);
 }
 
-static void draw_front(struct check *c, struct trial *t, bool gated, bool delta, bool key_decay,
-                       bool lengths)
+/* The length of a row of one feature is that feature: of its gradient little is left, but for a large epsilon. */
+static void draw_front(struct check *c, struct trial *t, uint32_t head_dim, bool gated, bool delta,
+                       bool key_decay)
 {
     t->op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
     t->op.scale = t->op.given ? 0.75f : 0;
     if (rng_chance(&c->rng, 40))
         return;
     t->front = gated && rng_chance(&c->rng, 80);
-    t->op.norm_epsilon = !lengths && rng_chance(&c->rng, 60) ? 0.0625f : 0;
+    t->op.norm_epsilon = rng_chance(&c->rng, 60) ? head_dim > 1 ? 0.0625f : 4 : 0;
     t->op.beta_sigmoid = delta && rng_chance(&c->rng, 80);
     t->op.decay_steps = t->front && !key_decay && rng_chance(&c->rng, 60);
     if (t->op.decay_steps) {
@@ -368,7 +369,7 @@ static void run_problem(struct check *c, const struct shape_drawn *s, enum vka_r
     const bool key_decay = gated && rng_chance(&c->rng, 50);
     struct trial t = {.op = {.struct_size = sizeof t.op, .rule = rule}};
     char text[CASE_TEXT];
-    draw_front(c, &t, gated, delta, key_decay, lengths);
+    draw_front(c, &t, s->head_dim, gated, delta, key_decay);
     enum vka_status status = create(c, &t, s, rule, lengths, key_decay);
     set_op(&t);
     if (status == VKA_OK)

@@ -46,17 +46,12 @@ static enum vka_status check_supported(struct vka_device *device,
                                        const struct vka_linear_attention_op *f)
 {
     struct log *log = &device->log;
-    const bool lengths = f->lengths && f->norm_epsilon > 0;
-    if (f->cache || f->q_start || lengths)
+    if (f->cache || f->q_start)
         return log_error(
             log, VKA_UNSUPPORTED,
             "%s: forward has %s which has no backward: give states and rows in a dense "
-            "batch%s",
-            caller,
-            f->cache     ? "a cache,"
-            : f->q_start ? "q_start, a ragged batch,"
-                         : "lengths and norm_epsilon,",
-            lengths ? ", or q and k that are divided by their length before" : "");
+            "batch",
+            caller, f->cache ? "a cache," : "q_start, a ragged batch,");
     ENSURE_ARG(!f->past_state || !f->present_state ||
                    f->past_state->storage != f->present_state->storage ||
                    !axes_same(f->past_state, f->present_state),
@@ -130,6 +125,7 @@ static enum vka_status check(struct vka_plan *plan,
 /* RMS norm with the weight 1 / sqrt(n) and the epsilon of a mean of squares divides a row by its length. */
 struct length {
     struct vka_tensor weight; /* [head_dim]; storage NULL: rows are taken as they are */
+    struct vka_tensor q, k;   /* before */
     float epsilon;
 };
 
@@ -147,16 +143,58 @@ static enum vka_status make_length(struct vka_plan *plan, const struct linear *l
     return VKA_OK;
 }
 
-/* Replaces rows by what they are behind the division, in scratch. */
+/* A float32 number as a tensor of these sizes. */
+static enum vka_status make_number(struct vka_plan *plan, float number, const uint32_t size[4],
+                                   struct vka_tensor *tensor)
+{
+    ENSURE(plan_constant(plan, 1, &number, tensor));
+    tensor->dtype = VKA_F32;
+    for (int i = 0; i < 4; i++) {
+        tensor->shape.size[i] = size[i];
+        tensor->shape.stride[i] = 0;
+    }
+    return VKA_OK;
+}
+
+/* Replaces rows by a copy whose rows from a length on are 0: what linear attention adds of v to its output,
+ * where neither keys nor queries are anything. */
+static enum vka_status copy_kept(struct vka_plan *plan, const struct state_rows *kept,
+                                 struct vka_tensor *rows)
+{
+    const uint32_t *size = rows->shape.size, one[4] = {size[0], 1, size[2], 1};
+    struct linear copy = {
+        .v = *rows,
+        .rows = *kept,
+        .n_state = size[1],
+        .n = size[2],
+        .head_dim = 1,
+        .value_dim = size[3],
+        .decay_kind = DECAY_NONE,
+        .scale = 1,
+    };
+    ENSURE(make_number(plan, 0, one, &copy.q));
+    copy.k = copy.q;
+    ENSURE(make_number(plan, 1, (const uint32_t[]){size[1], 1, 1, 1}, &copy.front.skip));
+    ENSURE(plan_scratch(plan, VKA_F32, size, &copy.y));
+    ENSURE(plan_recurrent(plan, caller, &copy));
+    *rows = copy.y;
+    return VKA_OK;
+}
+
+/* Replaces rows by what they are behind the division, in scratch; *before is what they were. */
 static enum vka_status divide(struct vka_plan *plan, const struct length *length,
-                              struct vka_tensor *rows)
+                              const struct state_rows *kept, struct vka_tensor *rows,
+                              struct vka_tensor *before)
 {
     struct vka_tensor divided;
+    if (kept->lengths)
+        ENSURE(copy_kept(plan, kept, rows));
+    *before = *rows;
     ENSURE(plan_scratch(plan, VKA_F32, rows->shape.size, &divided));
     const struct vka_norm_op norm = {
         .struct_size = sizeof norm,
         .kind = VKA_RMS_NORM,
-        .input = rows,
+        .input = before,
         .weight = (struct vka_tensor *)&length->weight,
         .given = VKA_GIVEN_EPSILON,
         .epsilon = length->epsilon,
@@ -264,7 +302,7 @@ static enum vka_status move(struct vka_plan *plan, const char *name, const struc
 
 /* That of rows before they were divided by their length. */
 static enum vka_status finish_rows(struct vka_plan *plan, const struct linear_sum *sum,
-                                   struct vka_tensor *rows, const struct length *length,
+                                   const struct vka_tensor *rows, const struct length *length,
                                    const struct vka_gradient *gradient)
 {
     if (!length->weight.storage || !gradient->tensor)
@@ -275,7 +313,7 @@ static enum vka_status finish_rows(struct vka_plan *plan, const struct linear_su
         .axes = 1,
         .given = VKA_GIVEN_EPSILON,
         .epsilon = length->epsilon,
-        .input = rows,
+        .input = (struct vka_tensor *)rows,
         .weight = (struct vka_tensor *)&length->weight,
         .output_gradient = (struct vka_tensor *)&sum->y,
         .input_gradient = *gradient,
@@ -315,8 +353,8 @@ static enum vka_status finish(struct vka_plan *plan,
                               const struct length *length, const struct linear_backward *b)
 {
     const struct linear_sum *s = b->sums;
-    ENSURE(finish_rows(plan, &s[SUMMED_Q], op->forward->q, length, &op->q_gradient));
-    ENSURE(finish_rows(plan, &s[SUMMED_K], op->forward->k, length, &op->k_gradient));
+    ENSURE(finish_rows(plan, &s[SUMMED_Q], &length->q, length, &op->q_gradient));
+    ENSURE(finish_rows(plan, &s[SUMMED_K], &length->k, length, &op->k_gradient));
     ENSURE(move(plan, "v gradient", &b->dv, &op->v_gradient));
     ENSURE(move(plan, s[SUMMED_BETA].name, &s[SUMMED_BETA].y, &op->beta_gradient));
     ENSURE(move(plan, s[SUMMED_DECAY].name, &s[SUMMED_DECAY].y, &op->decay_gradient));
@@ -338,8 +376,8 @@ static enum vka_status add(struct vka_plan *plan, const void *given)
     const bool divided = b.l.front.flags & LINEAR_NORMED;
     if (divided) {
         ENSURE(make_length(plan, &b.l, &length));
-        ENSURE(divide(plan, &length, &b.l.q));
-        ENSURE(divide(plan, &length, &b.l.k));
+        ENSURE(divide(plan, &length, &b.l.rows, &b.l.q, &length.q));
+        ENSURE(divide(plan, &length, &b.l.rows, &b.l.k, &length.k));
         b.l.front.flags &= ~(uint32_t)LINEAR_NORMED;
         b.l.front.norm_epsilon = 0;
     }
