@@ -456,7 +456,7 @@ void bench_linear_backward(struct check *c)
             VKA_INFO(vka_linear_attention_backward_op, .forward = &forward, .output_gradient = t[4],
                      .q_gradient.tensor = t[5], .k_gradient.tensor = t[6],
                      .v_gradient.tensor = t[7], .decay_gradient.tensor = t[1]));
-    check_time(c, plan, status, (double)HEADS * ROWS, "Gtoken/s",
+    check_time(c, plan, status, (double)HEADS * ROWS * DIM * DIM, "Gelement/s",
                "gated delta, 128 tokens, 4 states of 128x128");
     vka_plan_destroy(&plan);
     for (int i = 0; i < TENSORS; i++)
