@@ -198,6 +198,8 @@ _KIN = {
 _WORDS = ("rope", "rotary", "rotate", "alibi")
 _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent", "rope_pct")
 _BASES = ("rope_theta", "rotary_emb_base")
+_APPROXIMATE = {"mra", "nystromformer", "yoso"}
+_SPARSE = {"big_bird", "bigbird_pegasus"}  # from 704 rows on
 _KNOWN_KEYS = {
     *("rope_scaling", "rope_parameters", "rope_interleaved", "rope_type", *_SHARES, *_BASES),
     *("no_rope_layers", "no_rope_layer_interval", "use_rope"),
@@ -227,8 +229,25 @@ def _is_plain(row: dict[str, Any]) -> bool:
     return row["positions"] == "rope" and row["local_theta"] is None and listed
 
 
+def _refuse_other_attention(config: Config) -> None:
+    """Families whose layers have BERT's tensors and compute something else with them."""
+    family = config.values.get("model_type")
+    if family in _APPROXIMATE:
+        raise UnsupportedError(
+            f"{config.where}: model_type {shown(family)}: its layers approximate attention, which a"
+            " Layer computes whole"
+        )
+    kind = config.values.get("attention_type", "block_sparse")
+    if family in _SPARSE and kind != "original_full":
+        raise UnsupportedError(
+            f"{config.where}: attention_type {shown(kind)} of {shown(family)} is not supported:"
+            ' a Layer attends to all keys, which "original_full" says'
+        )
+
+
 def refuse_family(config: Config) -> None:
     """Scales, caps and windows that a family has where config.json does not name them."""
+    _refuse_other_attention(config)
     row = row_of(config) or {}
     for name in ("scale", "softcap", "window"):
         setting = row.get(name)
@@ -249,6 +268,8 @@ def says_of_rotation(config: Config) -> str | None:
     for key in sorted(config.values):
         if any(word in key.lower() for word in _WORDS) and config.values[key]:
             return key
+    if config.values.get("model_type") == "roformer":  # whose config.json names no base
+        return "model_type roformer"
     kind = config.values.get("position_embedding_type")
     return "position_embedding_type" if kind not in (None, "absolute") else None
 

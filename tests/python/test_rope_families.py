@@ -123,7 +123,8 @@ def test_other_names(device, rng, tmp_path):
     """Names that do not say whether a layer rotates, beside a config that does."""
     tensors = {f"a.{n}.weight": np.eye(16, dtype="f4") for n in ("q_proj", "k_proj", "v_proj")}
     tensors["a.out_proj.weight"] = np.eye(16, dtype="f4")
-    for more in ({}, {"position_embedding_type": "rotary"}, {"rotary_value": True}):
+    rotating = [{"position_embedding_type": "rotary"}, {"rotary_value": True}]
+    for more in ({}, *rotating, {"model_type": "roformer", "rotary_value": False}):
         tiny.write_folder(tmp_path, {"num_attention_heads": 2, **more}, tensors)
         if more:
             with pytest.raises(vkattn.UnsupportedError, match="do not say whether this layer"):
@@ -182,9 +183,18 @@ FOLLOWED = {
         ({"model_type": "granite"}, "'granite': its scale is not supported, where attention_mult"),
         ({"model_type": "gemma2"}, "'gemma2': its scale is not supported"),
         ({"model_type": "ministral"}, "its window is not supported, where sliding_window is missing"),
+        ({"model_type": "mra"}, "model_type 'mra': its layers approximate attention"),
+        ({"model_type": "big_bird"}, 'of .big_bird. is not .* which "original_full" says$'),
+        ({"model_type": "big_bird", "attention_type": "block_sparse"}, "attention_type 'block_sparse'"),
     ],
 )
 def test_what_a_family_has_unsaid(rng, tmp_path, config, sentence):
     layer_of(rng, tmp_path, config)
     with pytest.raises(vkattn.UnsupportedError, match=sentence):
         read_safetensors(tmp_path, "model.layers.0.self_attn.", None, None, False)
+
+
+def test_whole_attention(rng, tmp_path):
+    """A family that can attend to some keys or to all, where its config.json says all."""
+    layer_of(rng, tmp_path, {"model_type": "big_bird", "attention_type": "original_full"})
+    assert read_safetensors(tmp_path, "model.layers.0.self_attn.", None, None, False)["n_head"] == 2
