@@ -299,7 +299,7 @@ float store_v(uint row, uint c, vec4 v, vec4 slope)
     [[unroll]] for (uint j = 0; j < 4; j++)
         if (wants(LINEAR_BACK_V) && first + j < p.value_dim)
             from_values[at + j * p.from.stride3] = one_nan(slope[j]);
-    return sum_of(v * y);
+    return dot_added(v, y, 0.0);
 }
 
 // What token t adds to the gradients of its gates: that of u, of the values, is in `sums`.
@@ -325,10 +325,8 @@ void gates_back(uint t, uint row, vec4 gates)
     if (DECAY == DECAY_HEAD && wants(LINEAR_BACK_LOG))
         work[state_row(b.log_plane, row, 1)] = of_decay * gates.w;
     if (DECAY == DECAY_HEAD && wants(LINEAR_BACK_DECAY)) {
-        if (LOG_TYPE != TYPE_NONE)
-            of_decay *= -rate;
-        if (has(LINEAR_STEPS))
-            of_decay += of_step;
+        precise float of_decays_step = LOG_TYPE != TYPE_NONE ? of_decay * -rate : of_decay;
+        of_decay = has(LINEAR_STEPS) ? of_decays_step + of_step : of_decays_step;
         if (LOG_TYPE != TYPE_NONE)
             of_decay *= step_stage[t];
         work[state_row(b.decay_plane, row, 1)] = of_decay;
