@@ -29,8 +29,8 @@ void main()
         for (uint h = begin; h < end; h++) {
             uint step = p.batch * p.heads * p.n * p.width;
             uint from = p.plane + ((at.x * p.heads + h) * p.n + at.z) * p.width + at.w;
-            float own = 0.0;
-            for (uint i = 0; i < p.blocks; i++)
+            float own = planes[from];
+            for (uint i = 1; i < p.blocks; i++)
                 own += planes[from + i * step];
             sum += own;
         }
