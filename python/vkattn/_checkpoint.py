@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from . import _config, _rope
+from . import _config, _layer_family, _rope
 from ._arrays import HostArray
 from ._config import Arguments, Config, read_json, read_json_file, shown
 from ._errors import InvalidError, UnsupportedError
@@ -362,7 +362,7 @@ def read_safetensors(
         return arguments
     if beside:
         _config.refuse_unread(beside)
-        _rope.refuse_family(beside)
+        _layer_family.refuse_family(beside)
         _check_weights(arguments, beside)
     _set_rope(arguments, beside, rope, names)
     return arguments

@@ -211,5 +211,5 @@ def refuse_unread(config: Config) -> None:
         warnings.warn(
             f"{config.where}: it is not known what {', '.join(map(shown, unknown))} would change:"
             " computed without",
-            stacklevel=5,
+            stacklevel=4,
         )

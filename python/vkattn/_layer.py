@@ -348,8 +348,8 @@ class Layer(_weights.Layer):
         n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file
         where they are not given; a vkattn file says all that in its metadata. Positions are scaled
         as `rope_from_config` says; a Rope without frequencies is refused there. A config.json that
-        says of attention what this library does not know is UnsupportedError. rope=False leaves
-        the rotation out. Weights of 4 bits by GPTQ or AWQ, whose packing config.json says, become
+        says of attention what this library does not know is UnsupportedError; a model_type whose
+        layers nobody has compared is named in a warning. rope=False leaves the rotation out. Weights of 4 bits by GPTQ or AWQ, whose packing config.json says, become
         blocks of i4_g128 with the same values, see `repack_int4`; biases are float32. Whether
         attention is causal no checkpoint says: give causal=True to the call.
         """

@@ -198,8 +198,6 @@ _KIN = {
 _WORDS = ("rope", "rotary", "rotate", "alibi")
 _SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent", "rope_pct")
 _BASES = ("rope_theta", "rotary_emb_base")
-_APPROXIMATE = {"mra", "nystromformer", "yoso"}
-_SPARSE = {"big_bird", "bigbird_pegasus"}  # from 704 rows on
 _KNOWN_KEYS = {
     *("rope_scaling", "rope_parameters", "rope_interleaved", "rope_type", *_SHARES, *_BASES),
     *("no_rope_layers", "no_rope_layer_interval", "use_rope"),
@@ -218,7 +216,7 @@ def row_of(config: Config) -> dict[str, Any] | None:
     return FAMILIES.get(family)
 
 
-def _default(value: Any) -> Any:
+def default_of(value: Any) -> Any:
     """What a setting is where config.json has no key of it."""
     return getattr(value, "default", value)
 
@@ -227,40 +225,6 @@ def _is_plain(row: dict[str, Any]) -> bool:
     """Whether all its layers rotate alike, or config.json lists those that do not."""
     listed = row.get("no_rope") in (None, "", "listed")
     return row["positions"] == "rope" and row["local_theta"] is None and listed
-
-
-def _refuse_other_attention(config: Config) -> None:
-    """Families whose layers have BERT's tensors and compute something else with them."""
-    family = config.values.get("model_type")
-    if family in _APPROXIMATE:
-        raise UnsupportedError(
-            f"{config.where}: model_type {shown(family)}: its layers approximate attention, which a"
-            " Layer computes whole"
-        )
-    kind = config.values.get("attention_type", "block_sparse")
-    if family in _SPARSE and kind != "original_full":
-        raise UnsupportedError(
-            f"{config.where}: attention_type {shown(kind)} of {shown(family)} is not supported:"
-            ' a Layer attends to all keys, which "original_full" says'
-        )
-
-
-def refuse_family(config: Config) -> None:
-    """Scales, caps and windows that a family has where config.json does not name them."""
-    _refuse_other_attention(config)
-    row = row_of(config) or {}
-    for name in ("scale", "softcap", "window"):
-        setting = row.get(name)
-        names = getattr(setting, "names", ())
-        stated = any(key in config.values for key in names)  # as refuse_unread sees it
-        if setting is None or stated or _default(setting) is None:
-            continue
-        family, more = shown(config.values["model_type"]), ""
-        if names:
-            more = f", where {names[0]} is missing; null says that there is none"
-        raise UnsupportedError(
-            f"{config.where}: model_type {family}: its {name} is not supported{more}"
-        )
 
 
 def says_of_rotation(config: Config) -> str | None:
@@ -310,10 +274,10 @@ def family_rope(config: Config, head_dim: int, length: int | None = None) -> Rop
     found = _object(config)
     share = _stated(config, found, _SHARES, SHARE)
     if row and share is None:
-        share = _default(row["rotary_share"])
+        share = default_of(row["rotary_share"])
     base = _stated(config, found, _BASES, POSITIVE)
     if row and base is None:
-        base = _default(row["theta"])
+        base = default_of(row["theta"])
     plain = {key: value for key, value in config.values.items() if key not in (*_SHARES, *_BASES)}
     if share is not None:
         plain["partial_rotary_factor"] = share

@@ -1,6 +1,7 @@
 """Which features the layers of a family rotate: config.json beside a layer with Llama's names."""
 
 import json
+import warnings
 
 import families
 import models_oracle as tiny
@@ -184,8 +185,10 @@ FOLLOWED = {
         ({"model_type": "gemma2"}, "'gemma2': its scale is not supported"),
         ({"model_type": "ministral"}, "its window is not supported, where sliding_window is missing"),
         ({"model_type": "mra"}, "model_type 'mra': its layers approximate attention"),
-        ({"model_type": "big_bird"}, 'of .big_bird. is not .* which "original_full" says$'),
+        ({"model_type": "big_bird"}, "of 'big_bird' is not .* which 'original_full' says$"),
         ({"model_type": "big_bird", "attention_type": "block_sparse"}, "attention_type 'block_sparse'"),
+        ({"model_type": "informer"}, "attention_type 'prob' of 'informer'"),
+        ({"model_type": "bros"}, "model_type 'bros': its scores have biases that stand outside"),
     ],
 )
 def test_what_a_family_has_unsaid(rng, tmp_path, config, sentence):
@@ -198,3 +201,17 @@ def test_whole_attention(rng, tmp_path):
     """A family that can attend to some keys or to all, where its config.json says all."""
     layer_of(rng, tmp_path, {"model_type": "big_bird", "attention_type": "original_full"})
     assert read_safetensors(tmp_path, "model.layers.0.self_attn.", None, None, False)["n_head"] == 2
+
+
+def test_unknown_family(device, rng, tmp_path):
+    """A type that nobody compared is named in a warning at the caller's line, one that was is not."""
+    tensors = {f"a.{n}_proj.weight": np.eye(16, dtype="f4") for n in ("q", "k", "v", "out")}
+    for family in ("bert", "no_such_type", 5):
+        config = {"num_attention_heads": 2, "model_type": family, "attention_kind": 3}
+        tiny.write_folder(tmp_path, config, tensors)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            vkattn.Layer.from_safetensors(tmp_path, "a.", device=device)
+        said = [str(one.message) for one in heard if f"model_type {family!r}" in str(one.message)]
+        assert len(said) == (family != "bert"), family
+        assert {one.filename for one in heard} == {__file__}
