@@ -269,8 +269,8 @@ static void print_worst(const struct worst *worst)
                    worst->nmse[type], worst->where[type]);
 }
 
-/* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
- * one: of which third; FEW: of all. */
+/* Cases from the middle of each third of all; where the kernel takes one not the next, behind the last the
+ * first. one: of which third; FEW: of all. */
 static void check_few(struct check *c, void (*check)(struct check *c), long one)
 {
     c->only = LONG_MAX;
@@ -278,8 +278,9 @@ static void check_few(struct check *c, void (*check)(struct check *c), long one)
     const long n_case = c->n_case;
     for (long i = one % FEW; i < (one < FEW ? one + 1 : FEW); i++) {
         const long n_run = c->n_run;
-        c->only = n_case * (2 * i + 1) / (2 * FEW);
-        for (c->n_case = 0; c->n_run == n_run && c->only < n_case; c->only++) {
+        const long first = n_case * (2 * i + 1) / (2 * FEW);
+        for (long next = 0; c->n_run == n_run && next < n_case; next++) {
+            c->only = (first + next) % n_case;
             c->n_case = 0;
             check(c);
         }
