@@ -29,7 +29,8 @@ _KNOWN = {
     *("bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mvp", "nllb-moe"),
     *("pegasus", "plbart", "trocr", "whisper", "biogpt", "openai-gpt", "clip", "clip_text_model"),
     *("clip_vision_model", "chinese_clip_vision_model", "siglip_vision_model", "dinov2", "deit", "vit"),
-    *("dinov2_with_registers", "dpt", "vilt", "data2vec-audio", "hubert", "unispeech", "wav2vec2"),
+    *("dinov2_with_registers", "dpt", "ijepa", "vilt", "vit_mae", "vit_msn", "data2vec-audio", "hubert"),
+    *("audio-spectrogram-transformer", "unispeech", "wav2vec2"),
 }
 
 
