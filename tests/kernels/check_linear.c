@@ -1,8 +1,6 @@
 /* Linear attention: shapes x what rows a sequence has x rules, with types, decays and what stands in front
  * drawn; rows from a length on are NaN. */
-#include "check_model.h"
-
-#include <reference/state.h>
+#include "check_linear.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +9,6 @@
 
 enum rows { DENSE, LENGTHS, RAGGED, N_ROWS };
 enum { Q, K, V, DECAY, BETA, PAST, LOG, BIAS, SKIP, PRESENT, STARTS, Y, N_OPERAND };
-
-/* Heads of q, k and the states; of decay NONE, 1 or all features. */
-struct linear_shape {
-    uint32_t batch, n_head, n_kv_head, n_state, n, head_dim, value_dim;
-};
 
 static const struct linear_shape shapes[] = {
     {1, 1, 1, 1, 1, 1, 1},   {2, 2, 2, 2, 1, 128, 128}, {3, 2, 1, 2, 5, 17, 19},
@@ -90,30 +83,37 @@ static double *rows_of(const struct operand *o, size_t batch, size_t first, size
     return own;
 }
 
-static enum vka_status oracle(struct linear_case *t, const struct linear_shape *s, enum rows rows)
+struct ref_linear linear_reference(const struct vka_linear_attention_op *op,
+                                   const struct linear_shape *s, const struct linear_gates *gates)
 {
-    const size_t n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
-    const size_t size = (size_t)s->n_state * s->head_dim * s->value_dim;
-    const struct vka_linear_attention_op *op = &t->op;
-    struct ref_linear l = {
+    return (struct ref_linear){
         .n_head = s->n_head,
         .n_kv_head = s->n_kv_head,
         .n_state = s->n_state,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
-        .key_decay = t->o[DECAY].rank == 4,
-        .shared_beta = t->o[BETA].view && t->o[BETA].size[1] == 1,
+        .key_decay = gates->decay->rank == 4,
+        .shared_beta = gates->beta->view && gates->beta->size[1] == 1,
         .scale = op->given ? (double)op->scale : 1 / sqrt(s->head_dim),
         .norm_epsilon = (double)op->norm_epsilon,
         .step_min = (double)op->step_min,
         .step_max = op->step_max > 0 ? (double)op->step_max : INFINITY,
         .sigmoid = op->beta_sigmoid,
         .steps = op->decay_steps,
-        .key_bias = t->o[BIAS].rank == 2,
-        .log = t->o[LOG].values,
-        .bias = t->o[BIAS].values,
-        .skip = t->o[SKIP].values,
+        .key_bias = gates->bias->rank == 2,
+        .log = gates->log->values,
+        .bias = gates->bias->values,
+        .skip = gates->skip->values,
     };
+}
+
+static enum vka_status oracle(struct linear_case *t, const struct linear_shape *s, enum rows rows)
+{
+    const size_t n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
+    const size_t size = (size_t)s->n_state * s->head_dim * s->value_dim;
+    const struct linear_gates gates = {&t->o[DECAY], &t->o[BETA], &t->o[LOG], &t->o[BIAS],
+                                       &t->o[SKIP]};
+    struct ref_linear l = linear_reference(&t->op, s, &gates);
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < t->n_sequence; i++) {
         size_t batch, first, n;

@@ -1,11 +1,9 @@
 /* Gradients of linear attention: shapes x rules x whether rows are padded, with types, decays, what stands in
  * front, states and the gradients that are wanted drawn; rows from a length on are NaN. All gradients of a
  * problem have to have the same bits where memory or the budget cut it. */
-#include "check_model.h"
+#include "check_linear.h"
 
 #include <vkattn/vkattn_train.h>
-
-#include <reference/state.h>
 
 #include "patience.h"
 
@@ -19,13 +17,10 @@ enum { Q, K, V, DECAY, BETA, LOG, BIAS, SKIP, PAST, GRADIENTS, DY = GRADIENTS, B
 static const char *const names[GRADIENTS] = {"q",   "k",    "v",    "decay", "beta",
                                              "log", "bias", "skip", "past"};
 
-struct shape_drawn {
-    uint32_t batch, n_head, n_kv_head, n_state, n, head_dim, value_dim;
-};
-
-static const struct shape_drawn shapes[] = {
+static const struct linear_shape shapes[] = {
     {1, 1, 1, 1, 1, 1, 1},   {2, 2, 1, 2, 3, 7, 5},     {2, 1, 2, 4, 70, 16, 18},
     {1, 6, 1, 2, 20, 40, 9}, {1, 1, 1, 2, 130, 65, 33}, {1, 2, 1, 2, 9, 130, 10},
+    {1, 1, 1, 1, 600, 6, 3}, /* more than a span */
 };
 
 struct trial {
@@ -37,7 +32,7 @@ struct trial {
 
 /* ---- The oracle ------------------------------------------------------------------------------- */
 
-static size_t length_of(const struct trial *t, const struct shape_drawn *s, size_t sequence)
+static size_t length_of(const struct trial *t, const struct linear_shape *s, size_t sequence)
 {
     return t->lengths.view ? (size_t)fmin(fmax(t->lengths.values[sequence], 0), s->n) : s->n;
 }
@@ -57,35 +52,13 @@ static void copy_rows(double *all, const struct operand *o, size_t sequence, siz
     }
 }
 
-static struct ref_linear reference_of(const struct trial *t, const struct shape_drawn *s)
-{
-    const struct vka_linear_attention_op *op = &t->op;
-    return (struct ref_linear){
-        .n_head = s->n_head,
-        .n_kv_head = s->n_kv_head,
-        .n_state = s->n_state,
-        .head_dim = s->head_dim,
-        .value_dim = s->value_dim,
-        .key_decay = t->in[DECAY].rank == 4,
-        .shared_beta = t->in[BETA].view && t->in[BETA].size[1] == 1,
-        .scale = op->given ? (double)op->scale : 1 / sqrt(s->head_dim),
-        .norm_epsilon = (double)op->norm_epsilon,
-        .step_min = (double)op->step_min,
-        .step_max = op->step_max > 0 ? (double)op->step_max : INFINITY,
-        .sigmoid = op->beta_sigmoid,
-        .steps = op->decay_steps,
-        .key_bias = t->in[BIAS].rank == 2,
-        .log = t->in[LOG].values,
-        .bias = t->in[BIAS].values,
-        .skip = t->in[SKIP].values,
-    };
-}
-
 /* Sets want of all gradients. */
-static enum vka_status oracle(struct trial *t, const struct shape_drawn *s)
+static enum vka_status oracle(struct trial *t, const struct linear_shape *s)
 {
     const size_t size = (size_t)s->n_state * s->head_dim * s->value_dim;
-    struct ref_linear l = reference_of(t, s);
+    const struct linear_gates gates = {&t->in[DECAY], &t->in[BETA], &t->in[LOG], &t->in[BIAS],
+                                       &t->in[SKIP]};
+    struct ref_linear l = linear_reference(&t->op, s, &gates);
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < s->batch && status == VKA_OK; i++) {
         double *own[N_INPUT] = {NULL}, *d[GRADIENTS] = {NULL};
@@ -143,7 +116,7 @@ static double draw(struct check *c, const struct trial *t, int which, uint32_t h
         if (t->front)
             return 4 * x - 2;
         return rng_chance(&c->rng, 10)  ? 25 * (x - 1)
-               : rng_chance(&c->rng, 4) ? -200
+               : rng_chance(&c->rng, 4) ? (x < 0 ? -200 : -INFINITY)
                                         : 0.1 * (x - 1);
     case BETA:
         return t->op.beta_sigmoid ? 4 * x : rng_chance(&c->rng, 20) ? (x < 0 ? 0 : 1) : (x + 1) / 2;
@@ -152,7 +125,7 @@ static double draw(struct check *c, const struct trial *t, int which, uint32_t h
     }
 }
 
-static enum vka_status fill(struct check *c, struct trial *t, const struct shape_drawn *s,
+static enum vka_status fill(struct check *c, struct trial *t, const struct linear_shape *s,
                             int which)
 {
     struct operand *o = &t->in[which];
@@ -193,7 +166,8 @@ static enum vka_dtype type_of(struct check *c, bool mixed)
     return mixed ? types[rng_range(&c->rng, 0, 2)] : VKA_F32;
 }
 
-static enum vka_status create_lengths(struct check *c, struct trial *t, const struct shape_drawn *s)
+static enum vka_status create_lengths(struct check *c, struct trial *t,
+                                      const struct linear_shape *s)
 {
     const struct layout dense = layout_dense();
     enum vka_status status = operand_create(c->device, VKA_I32, 1, &s->batch, &dense, &t->lengths);
@@ -202,7 +176,7 @@ static enum vka_status create_lengths(struct check *c, struct trial *t, const st
     return status == VKA_OK ? operand_write(&t->lengths) : status;
 }
 
-static enum vka_status create(struct check *c, struct trial *t, const struct shape_drawn *s,
+static enum vka_status create(struct check *c, struct trial *t, const struct linear_shape *s,
                               enum vka_rule rule, bool lengths, bool key_decay)
 {
     const uint32_t n_out = s->n_head > s->n_state ? s->n_head : s->n_state;
@@ -360,7 +334,7 @@ static void run_accumulating(struct check *c, const struct trial *t, const char 
     vka_plan_destroy(&plan);
 }
 
-static void run_problem(struct check *c, const struct shape_drawn *s, enum vka_rule rule,
+static void run_problem(struct check *c, const struct linear_shape *s, enum vka_rule rule,
                         bool lengths)
 {
     static const char *const rules[] = {"linear", "gated", "delta", "gated delta"};
@@ -397,10 +371,10 @@ static void run_problem(struct check *c, const struct shape_drawn *s, enum vka_r
 }
 
 /* Other sizes that the same tiles take. */
-static struct shape_drawn vary(const struct check *c, const struct shape_drawn *s)
+static struct linear_shape vary(const struct check *c, const struct linear_shape *s)
 {
     struct rng rng = c->rng;
-    struct shape_drawn v = *s;
+    struct linear_shape v = *s;
     if (c->turn == 0)
         return v;
     rng.state = rng_next(&rng) + c->turn;
@@ -422,7 +396,7 @@ void check_linear_backward(struct check *c)
                     continue;
                 const struct rng first = c->rng;
                 for (c->turn = 0; c->turn < c->each; c->turn++) {
-                    const struct shape_drawn shape = vary(c, &shapes[s]);
+                    const struct linear_shape shape = vary(c, &shapes[s]);
                     run_problem(c, &shape, (enum vka_rule)rule, lengths);
                     c->rng = first;
                 }
