@@ -90,6 +90,23 @@ static struct drawn draw_linear(struct vka_device *device, enum vka_dtype dtype)
     return d;
 }
 
+static struct vka_linear_attention_op op_of(const struct drawn *d)
+{
+    return (struct vka_linear_attention_op){
+        .struct_size = sizeof(struct vka_linear_attention_op),
+        .rule = VKA_RULE_GATED_DELTA,
+        .q = d->t[Q],
+        .k = d->t[K],
+        .v = d->t[V],
+        .decay = d->t[DECAY],
+        .beta = d->t[BETA],
+        .past_state = d->t[STATES],
+        .lengths = d->rows == PADDED ? d->t[STARTS] : NULL,
+        .q_start = d->rows == RAGGED ? d->t[STARTS] : NULL,
+        .output = d->t[Y],
+    };
+}
+
 /* Dense rows are written once; where lengths are read, by one kernel or by each of both. */
 static void linear(void **state)
 {
@@ -100,20 +117,8 @@ static void linear(void **state)
         struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         struct drawn d = draw_linear(device, below(2) ? VKA_F32 : VKA_BF16);
-        const struct vka_linear_attention_op op = {
-            .struct_size = sizeof op,
-            .rule = VKA_RULE_GATED_DELTA,
-            .q = d.t[Q],
-            .k = d.t[K],
-            .v = d.t[V],
-            .decay = d.t[DECAY],
-            .beta = d.t[BETA],
-            .past_state = d.t[STATES],
-            .present_state = d.t[STATES],
-            .lengths = d.rows == PADDED ? d.t[STARTS] : NULL,
-            .q_start = d.rows == RAGGED ? d.t[STARTS] : NULL,
-            .output = d.t[Y],
-        };
+        struct vka_linear_attention_op op = op_of(&d);
+        op.present_state = op.past_state;
         if (d.whole && is_made(device, vka_plan_add_linear_attention(plan, &op))) {
             const double written = check_passes(plan).around;
             const double rows = (double)shape_count(&d.t[Y]->shape);
@@ -150,18 +155,7 @@ static void linear_backward(void **state)
             if (below(2)) /* NULL too where it is more than an allocation */
                 dk = draw_tensor(device, VKA_F32, d.t[K]->shape.size, false);
         }
-        const struct vka_linear_attention_op forward = {
-            .struct_size = sizeof forward,
-            .rule = VKA_RULE_GATED_DELTA,
-            .q = d.t[Q],
-            .k = d.t[K],
-            .v = d.t[V],
-            .decay = d.t[DECAY],
-            .beta = d.t[BETA],
-            .past_state = d.t[STATES],
-            .lengths = d.rows == PADDED ? d.t[STARTS] : NULL,
-            .output = d.t[Y],
-        };
+        const struct vka_linear_attention_op forward = op_of(&d);
         if (dv && is_made(device,
                           vka_plan_add_linear_attention_backward(
                               plan, VKA_INFO(vka_linear_attention_backward_op, .forward = &forward,
@@ -183,6 +177,20 @@ static void linear_backward(void **state)
     assert_true(cut > 10);
 }
 
+/* A drawn tensor of rank 4 without its axis `drop`, of size 1. */
+static bool draw_view(struct vka_device *device, enum vka_dtype dtype, const uint32_t size[4],
+                      int drop, bool sparse, struct vka_tensor **t, struct vka_tensor **view)
+{
+    const int first = drop == 0;
+    *t = draw_tensor(device, dtype, size, sparse);
+    if (!*t)
+        return false;
+    const struct shape *s = &(*t)->shape;
+    return vka_tensor_strided(*t, 0, 3, (const uint32_t[]){s->size[first], s->size[2], s->size[3]},
+                              (const uint64_t[]){s->stride[first], s->stride[2], s->stride[3]},
+                              view) == VKA_OK;
+}
+
 static void convolutions(void **state)
 {
     (void)state;
@@ -198,19 +206,11 @@ static void convolutions(void **state)
         const uint32_t channels = size[1] < 1u << 16 && size[3] < 1u << 15 ? size[1] * size[3] : 7;
         const uint32_t x_size[4] = {batch, 1, n, channels},
                        kept[4] = {1, batch, channels, width - 1};
-        struct vka_tensor *t[5] = {draw_tensor(device, VKA_BF16, x_size, true),
-                                   draw_tensor(device, VKA_F32, x_size, false),
-                                   draw_tensor(device, VKA_F32, kept, false)};
-        struct vka_tensor *views[3] = {NULL};
-        bool whole = t[0] && t[1] && t[2];
-        for (int i = 0; i < 3 && whole; i++) { /* without the axis of 1 */
-            const struct shape *s = &t[i]->shape;
-            const int first = i == 2; /* what is kept has it in front */
-            whole = vka_tensor_strided(
-                        t[i], 0, 3, (const uint32_t[]){s->size[first], s->size[2], s->size[3]},
-                        (const uint64_t[]){s->stride[first], s->stride[2], s->stride[3]},
-                        &views[i]) == VKA_OK;
-        }
+        struct vka_tensor *t[5] = {NULL}, *views[3] = {NULL};
+        bool whole = true;
+        for (int i = 0; i < 3; i++)
+            whole = whole && draw_view(device, i == 0 ? VKA_BF16 : VKA_F32, i < 2 ? x_size : kept,
+                                       i < 2 ? 1 : 0, i == 0, &t[i], &views[i]);
         whole &= vka_tensor_create(device, VKA_F32, 2, (const uint32_t[]){channels, width},
                                    &t[3]) == VKA_OK;
         t[4] = starts_of(device, rows, batch);
@@ -228,20 +228,6 @@ static void convolutions(void **state)
         destroy(t, 5);
     }
     check_made(&made);
-}
-
-/* A drawn tensor of rank 4 without its axis `drop`, of size 1. */
-static bool draw_view(struct vka_device *device, enum vka_dtype dtype, const uint32_t size[4],
-                      int drop, bool sparse, struct vka_tensor **t, struct vka_tensor **view)
-{
-    const int first = drop == 0;
-    *t = draw_tensor(device, dtype, size, sparse);
-    if (!*t)
-        return false;
-    const struct shape *s = &(*t)->shape;
-    return vka_tensor_strided(*t, 0, 3, (const uint32_t[]){s->size[first], s->size[2], s->size[3]},
-                              (const uint64_t[]){s->stride[first], s->stride[2], s->stride[3]},
-                              view) == VKA_OK;
 }
 
 static void convolution_gradients(void **state)
