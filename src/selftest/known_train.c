@@ -48,21 +48,29 @@ enum vka_status known_map_backward(struct solution *s)
 
 enum { CONV_WIDTH = 3, CONV_DILATION = 2, CONV_KEEP = (CONV_WIDTH - 1) * CONV_DILATION };
 
-/* The gradient of a convolution's input: of what later rows read of a row. */
-enum vka_status known_conv_backward(struct solution *s)
+/* Adds the gradient of a convolution's input, or of its weight, and wants zeros of it. */
+static enum vka_status add_conv_backward(struct solution *s, uint32_t n, uint32_t channels,
+                                         bool of_weight, struct vka_tensor **gradient)
 {
-    const uint32_t rows[3] = {1, ROWS, WIDTH}, taps[2] = {WIDTH, CONV_WIDTH};
+    const uint32_t rows[3] = {1, n, channels}, taps[2] = {channels, CONV_WIDTH};
     struct vka_causal_conv_op forward = {.struct_size = sizeof forward, .dilation = CONV_DILATION};
-    struct vka_tensor *dy, *dx;
+    struct vka_causal_conv_backward_op op = {.struct_size = sizeof op, .forward = &forward};
     ENSURE(known_tensor(s, VKA_F32, 3, rows, 1, &forward.input));
     ENSURE(known_tensor(s, VKA_F32, 2, taps, 2, &forward.weight));
     ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &forward.output));
-    ENSURE(known_tensor(s, VKA_F32, 3, rows, 3, &dy));
-    ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &dx));
-    ENSURE(vka_plan_add_causal_conv_backward(
-        s->plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward, .output_gradient = dy,
-                          .input_gradient.tensor = dx)));
-    ENSURE(known_want(s, dx));
+    ENSURE(known_tensor(s, VKA_F32, 3, rows, 3, &op.output_gradient));
+    ENSURE(known_tensor(s, VKA_F32, of_weight ? 2 : 3, of_weight ? taps : rows, 0, gradient));
+    *(of_weight ? &op.weight_gradient : &op.input_gradient) =
+        (struct vka_gradient){.tensor = *gradient};
+    ENSURE(vka_plan_add_causal_conv_backward(s->plan, &op));
+    return known_want(s, *gradient);
+}
+
+/* The gradient of a convolution's input: of what later rows read of a row. */
+enum vka_status known_conv_backward(struct solution *s)
+{
+    struct vka_tensor *dx;
+    ENSURE(add_conv_backward(s, ROWS, WIDTH, false, &dx));
     for (uint32_t i = 0; i < ROWS * WIDTH; i++)
         for (uint32_t j = 0; j < CONV_WIDTH; j++) {
             const uint32_t row = i / WIDTH + CONV_KEEP - j * CONV_DILATION;
@@ -76,18 +84,8 @@ enum vka_status known_conv_backward(struct solution *s)
 /* The gradient of a convolution's weight. */
 enum vka_status known_conv_sums(struct solution *s)
 {
-    const uint32_t rows[3] = {1, MANY_ROWS, COLUMNS}, taps[2] = {COLUMNS, CONV_WIDTH};
-    struct vka_causal_conv_op forward = {.struct_size = sizeof forward, .dilation = CONV_DILATION};
-    struct vka_tensor *dy, *dw;
-    ENSURE(known_tensor(s, VKA_F32, 3, rows, 1, &forward.input));
-    ENSURE(known_tensor(s, VKA_F32, 2, taps, 2, &forward.weight));
-    ENSURE(known_tensor(s, VKA_F32, 3, rows, 0, &forward.output));
-    ENSURE(known_tensor(s, VKA_F32, 3, rows, 3, &dy));
-    ENSURE(known_tensor(s, VKA_F32, 2, taps, 0, &dw));
-    ENSURE(vka_plan_add_causal_conv_backward(
-        s->plan, VKA_INFO(vka_causal_conv_backward_op, .forward = &forward, .output_gradient = dy,
-                          .weight_gradient.tensor = dw)));
-    ENSURE(known_want(s, dw));
+    struct vka_tensor *dw;
+    ENSURE(add_conv_backward(s, MANY_ROWS, COLUMNS, true, &dw));
     for (uint32_t i = 0; i < MANY_ROWS * COLUMNS; i++)
         for (uint32_t j = 0; j < CONV_WIDTH; j++) {
             const uint32_t row = i / COLUMNS - (CONV_WIDTH - 1 - j) * CONV_DILATION;
