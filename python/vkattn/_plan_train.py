@@ -46,6 +46,28 @@ class TrainingOperations(StateOperations):
     ) -> None:
         self._add(f"{name}_backward", tensors, tuple(tensors), gradients=gradients, **numbers)
 
+    def _add_backward_of(
+        self,
+        name: str,
+        forward: dict[str, Tensor | None],
+        own: dict[str, Tensor | None],
+        gradients: dict[str, Gradient],
+        **numbers: Any,
+    ) -> None:
+        """The backward of a vka_<name>_op with these tensors and numbers; C says which are needed."""
+        op, of = new_struct(f"vka_{name}_backward_op"), new_struct(f"vka_{name}_op")
+        put(of, **numbers)
+
+        def add() -> int:
+            for struct, tensors in ((of, forward), (op, own)):
+                for member, tensor in tensors.items():
+                    setattr(struct, member, pointer(tensor, member, optional=True))
+            op.forward = of
+            write_gradients(op, gradients)
+            return int(getattr(lib, f"vka_plan_add_{name}_backward")(self._pointer, op))
+
+        self.device._core.call(add)
+
     def linear_backward(
         self,
         output_gradient: Tensor,
@@ -109,39 +131,26 @@ class TrainingOperations(StateOperations):
     ) -> None:
         """Adds the backward of `causal_conv` with the same operands and options; output is not
         read. Not of a cache or of packed sequences."""
-        forward = new_struct("vka_causal_conv_op")
-        op = new_struct("vka_causal_conv_backward_op")
-        gradients = {
-            "input_gradient": input_gradient,
-            "weight_gradient": weight_gradient,
-            "bias_gradient": bias_gradient,
-            "past_gradient": past_gradient,
-        }
-        operands = {
-            "input": input,
-            "weight": weight,
-            "output": output,
-            "bias": bias,
-            "past": past,
-            "lengths": lengths,
-        }
-        numbers = {
-            "dilation": whole(dilation, "dilation", 1),
-            "activation": choose(ACTIVATIONS, activation, "activation"),
-        }
-
-        def add() -> int:
-            for name, tensor in operands.items():
-                optional = name in ("bias", "past", "lengths")
-                setattr(forward, name, pointer(tensor, name, optional=optional))
-            put(forward, **numbers)
-            op.forward = forward
-            op.output_gradient = pointer(output_gradient, "output_gradient")
-            op.present_gradient = pointer(present_gradient, "present_gradient", optional=True)
-            write_gradients(op, gradients)
-            return int(lib.vka_plan_add_causal_conv_backward(self._pointer, op))
-
-        self.device._core.call(add)
+        self._add_backward_of(
+            "causal_conv",
+            {
+                "input": input,
+                "weight": weight,
+                "bias": bias,
+                "past": past,
+                "lengths": lengths,
+                "output": output,
+            },
+            {"output_gradient": output_gradient, "present_gradient": present_gradient},
+            {
+                "input_gradient": input_gradient,
+                "weight_gradient": weight_gradient,
+                "bias_gradient": bias_gradient,
+                "past_gradient": past_gradient,
+            },
+            dilation=whole(dilation, "dilation", 1),
+            activation=choose(ACTIVATIONS, activation, "activation"),
+        )
 
     def add_backward(
         self, output_gradient: Tensor, *, a_gradient: Gradient = None, b_gradient: Gradient = None
@@ -252,22 +261,36 @@ class TrainingOperations(StateOperations):
     ) -> None:
         """Adds the backward of `linear_attention`, whose arguments come first; past_state holds what it
         held before the forward. Gradients of decay and beta are those of what is in their place."""
-        forward = new_struct("vka_linear_attention_op")
-        tensors = {
-            "q": q,
-            "k": k,
-            "v": v,
-            "decay": decay,
-            "beta": beta,
-            "decay_log": decay_log,
-            "decay_bias": decay_bias,
-            "skip": skip,
-            "past_state": past_state,
-            "lengths": lengths,
-            "output": output,
-        }
-        put(
-            forward,
+        self._add_backward_of(
+            "linear_attention",
+            {
+                "q": q,
+                "k": k,
+                "v": v,
+                "decay": decay,
+                "beta": beta,
+                "decay_log": decay_log,
+                "decay_bias": decay_bias,
+                "skip": skip,
+                "past_state": past_state,
+                "lengths": lengths,
+                "output": output,
+            },
+            {
+                "output_gradient": output_gradient,
+                "present_state_gradient": present_state_gradient,
+            },
+            {
+                "q_gradient": q_gradient,
+                "k_gradient": k_gradient,
+                "v_gradient": v_gradient,
+                "decay_gradient": decay_gradient,
+                "beta_gradient": beta_gradient,
+                "decay_log_gradient": decay_log_gradient,
+                "decay_bias_gradient": decay_bias_gradient,
+                "skip_gradient": skip_gradient,
+                "past_state_gradient": past_state_gradient,
+            },
             rule=choose(RULES, rule, "rule"),
             given=0 if scale is None else lib.VKA_GIVEN_SCALE,
             scale=0.0 if scale is None else scale,
@@ -277,32 +300,6 @@ class TrainingOperations(StateOperations):
             step_min=step_min,
             step_max=step_max,
         )
-        op = new_struct("vka_linear_attention_backward_op")
-        gradients = {
-            "q_gradient": q_gradient,
-            "k_gradient": k_gradient,
-            "v_gradient": v_gradient,
-            "decay_gradient": decay_gradient,
-            "beta_gradient": beta_gradient,
-            "decay_log_gradient": decay_log_gradient,
-            "decay_bias_gradient": decay_bias_gradient,
-            "skip_gradient": skip_gradient,
-            "past_state_gradient": past_state_gradient,
-        }
-
-        def add() -> int:
-            for name, tensor in tensors.items():
-                needed = name in ("q", "k", "v", "output")
-                setattr(forward, name, pointer(tensor, name, optional=not needed))
-            op.forward = forward
-            op.output_gradient = pointer(output_gradient, "output_gradient")
-            op.present_state_gradient = pointer(
-                present_state_gradient, "present_state_gradient", optional=True
-            )
-            write_gradients(op, gradients)
-            return int(lib.vka_plan_add_linear_attention_backward(self._pointer, op))
-
-        self.device._core.call(add)
 
     def cross_entropy(
         self,
