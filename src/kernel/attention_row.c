@@ -46,8 +46,7 @@ static enum kernel kernel_of(const struct caps *caps, const struct attention_pro
     bool address = problem->address && (quirk_has_scalars(&caps->properties) || !texel);
     if (address && suits_features(caps, problem))
         return KERNEL_attention_feature;
-    if (address && !blocks && caps->properties.subgroup_size == 8 &&
-        !kernel_missing(KERNEL_attention_address, caps))
+    if (address && !blocks && !kernel_missing(KERNEL_attention_address, caps))
         return KERNEL_attention_address;
     return texel ? KERNEL_attention_texel : KERNEL_attention_row;
 }
