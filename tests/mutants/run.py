@@ -33,7 +33,8 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
 # What a name in `by` runs: the stage of .ci/run that has it, the preset, what to build, and the command;
 # {} is the argument. `kernel` is the part of the tests kernels_1 to kernels_4 that is of one kernel.
 # `stub` and `host` run in the plain build what a landing runs under sanitizers, which see more.
-CHECK = "GALLIVM_PERF=nopt build/check_kernels --seed 1 {} --kernel "
+CHECK = ("GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 tests/devices/newest_driver.sh --or-own"
+         " build/check_kernels --seed 1 {} --kernel ")
 CTEST = "ctest --preset %s --no-tests=error --output-on-failure -R '^{}$'"
 TOOL = "vkattn_tool"
 COMMANDS = {
