@@ -124,6 +124,25 @@ static enum vka_status take_shape(struct vka_gguf_reader *r, struct vka_gguf_ten
     return VKA_OK;
 }
 
+/* A type that is not known is named by its number; about the size of the other, programs disagree. */
+static enum vka_status refuse_type(const struct vka_gguf_reader *r, uint64_t number,
+                                   const struct vka_gguf_layout *layout, const char *name)
+{
+    char known[256];
+
+    vka_gguf_print_weight_types(known, sizeof known);
+    if (layout)
+        return VKA_GGUF_REFUSE(r,
+                               "tensor " VKA_GGUF_NAME
+                               " has type %s, which is not supported: make a file of other types "
+                               "by llama-quantize (%s)",
+                               VKA_GGUF_SHOWN(name), layout->name, known);
+    return VKA_GGUF_REFUSE(r,
+                           "tensor " VKA_GGUF_NAME " has the unknown type %" PRIu64
+                           ": make a file of other types by llama-quantize (%s)",
+                           VKA_GGUF_SHOWN(name), number, known);
+}
+
 /* Sets type and bytes by the number of a type. */
 static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number,
                                 struct vka_gguf_tensor *tensor)
@@ -133,17 +152,8 @@ static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number
     uint64_t total;
     bool empty = false;
 
-    if (!layout)
-        return VKA_GGUF_REFUSE(r,
-                               "tensor " VKA_GGUF_NAME " has the unknown type %" PRIu64
-                               ": make a file of other types by llama-quantize",
-                               VKA_GGUF_SHOWN(tensor->name), number);
-    if (!layout->size)
-        return VKA_GGUF_REFUSE(r,
-                               "tensor " VKA_GGUF_NAME
-                               " has type %s, which is not supported: make a file of other types "
-                               "by llama-quantize",
-                               VKA_GGUF_SHOWN(tensor->name), layout->name);
+    if (!layout || !layout->size)
+        return refuse_type(r, number, layout, tensor->name);
     if (row % layout->values)
         return VKA_GGUF_REFUSE(
             r, "tensor " VKA_GGUF_NAME " has rows of %" PRIu64 ", but blocks of %s hold %" PRIu32,
