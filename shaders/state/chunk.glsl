@@ -5,10 +5,10 @@ const uint TILE = 4, PITCH = TILE + 1;      // fours of features that are staged
 const uint OF_K = 0, OF_Q = 1;
 const uint WEIGHTS_A = 0, WEIGHTS_T = C * QUADS, WEIGHTS_GATES = 2 * C * QUADS;
 
-// First of them; row is the sequence's first in this pass. Without room of its own for each sequence, one
-// begins with the first whole chunk behind those before it.
-uint weights_at(uint row, uint chunk)
+// First of `each` of them; row is the sequence's first in this pass. Without room of its own for each
+// sequence, one begins with the first whole chunk behind those before it.
+uint weights_at(uint row, uint chunk, uint each)
 {
     uint slot = chunk + (p.chunks > 0 ? batch * p.chunks : row / C + batch);
-    return (slot * gl_NumWorkGroups.y + gl_WorkGroupID.y) * LINEAR_WEIGHTS;
+    return (slot * gl_NumWorkGroups.y + gl_WorkGroupID.y) * each;
 }

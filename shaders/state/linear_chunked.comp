@@ -244,7 +244,7 @@ void main()
     [[dont_unroll]] for (uint i = lane / COLUMNS; i < 4 * FOURS && wanted; i += 32)
         state[i * COLUMNS + column] = load_row(i);
     [[dont_unroll]] for (uint first = 0; first < count; first += C)
-        take_chunk(row + first, min(count - first, C), weights_at(row, first / C));
+        take_chunk(row + first, min(count - first, C), weights_at(row, first / C, LINEAR_WEIGHTS));
     if (ROWS == ROWS_LENGTHS || ROWS == ROWS_KEPT)
         [[dont_unroll]] for (uint behind = count + lane / COLUMNS; behind < had; behind += 32)
             store_y(row + behind, head, first_value(), vec4(0.0));

@@ -21,50 +21,15 @@ layout(binding = 13) writeonly buffer Weights { vec4 weights[]; };
 const uint OWN = C / 8;
 shared vec4 rows[2 * C * PITCH];   // [k, side][token][four features]
 shared vec4 matrix[C * (QUADS + 1)]; // [j][four i], of decays, then of L, then of its inverse
-shared vec4 gate_stage[C];         // decay of a head, beta, step
-shared vec2 lengths[2 * C];          // [k, q][token]: 1 / length, and what the row is shrunk by
-
 uint lane, quad, first_own;
 
-vec4 row_of(uint side, uint at, uint count)
-{
-    return side == OF_K ? k_four(at, count) : q_four(at, count);
-}
+#include "state/within.glsl"
 
-uint first_of(uint side, uint row)
-{
-    return side == OF_K ? place(p.k, uvec4(packed_batch(), head / p.k_ratio, row, 0))
-                        : place(p.q, uvec4(packed_batch(), head / p.q_ratio, row, 0));
-}
+vec2 factors_of(uint side, uint row) { return length_of(side, row); }
 
-// ---- In front -----------------------------------------------------------------------------------
+vec4 matrix_four(uint at) { return matrix[at]; }
 
-vec2 length_of(uint side, uint row)
-{
-    if (!has(LINEAR_NORMED))
-        return vec2(1.0);
-    uint first = first_of(side, row), step = side == OF_K ? p.k.stride3 : p.q.stride3;
-    float shrink = 1.0, sum = 0.0;
-    [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
-        vec4 x = abs(row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)));
-        if (max(max(x.x, x.y), max(x.z, x.w)) > LARGE)
-            shrink = SHRINK;
-    }
-    [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
-        vec4 x = row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)) * shrink;
-        sum = dot_added(x, x, sum);
-    }
-    return vec2(1.0 / sqrt(sum + p.norm_epsilon * shrink * shrink), shrink);
-}
-
-// Tokens from n on change nothing.
-void make_gates(uint row, uint n)
-{
-    if (lane < C)
-        gate_stage[lane] = lane < n ? gates_of(row + lane) : vec4(0.0);
-    [[dont_unroll]] for (uint i = lane; i < 2 * C; i += LANES)
-        lengths[i] = i % C < n ? length_of(i / C, row + i % C) : vec2(1.0);
-}
+void set_matrix_four(uint at, vec4 x) { matrix[at] = x; }
 
 // matrix[j][i] = e^ the decays of tokens j + 1 .. i; each is summed for itself, so that no difference of
 // sums loses a weak decay behind a strong one.
@@ -161,40 +126,6 @@ void make_keys(uint row, uint n)
     }
 }
 
-// ---- The inverse: T = (I + L)^-1, four rows at a time, in L's place; a lane has column j --------------
-
-// Four rows of T in a column, made of L and of the rows above.
-vec4 rows_of_inverse(uint q, uint j)
-{
-    vec4 x = vec4(equal(4 * q + uvec4(0, 1, 2, 3), uvec4(j)));
-    [[dont_unroll]] for (uint s = j / 4; s < q; s++) {
-        vec4 t = matrix[j * (QUADS + 1) + s];
-        [[unroll]] for (uint i = 0; i < 4; i++) // what stands above the diagonal is 0 times it, or NaN
-            if (4 * s + i >= j)
-                x = fma(-matrix[(4 * s + i) * (QUADS + 1) + q], vec4(t[i]), x);
-    }
-    vec3 l = matrix[4 * q * (QUADS + 1) + q].yzw;
-    x.yzw = 4 * q >= j ? fma(-l, vec3(x.x), x.yzw) : x.yzw;
-    vec2 m = matrix[(4 * q + 1) * (QUADS + 1) + q].zw;
-    x.zw = 4 * q + 1 >= j ? fma(-m, vec2(x.y), x.zw) : x.zw;
-    float o = matrix[(4 * q + 2) * (QUADS + 1) + q].w;
-    x.w = 4 * q + 2 >= j ? fma(-o, x.z, x.w) : x.w;
-    return x;
-}
-
-void invert()
-{
-    [[dont_unroll]] for (uint q = 0; q < QUADS; q++) {
-        vec4 x = vec4(0.0);
-        if (lane < C && lane < 4 * q + 4)
-            x = rows_of_inverse(q, lane);
-        barrier();
-        if (lane < C)
-            matrix[lane * (QUADS + 1) + q] = x;
-        barrier();
-    }
-}
-
 // ---- A chunk ------------------------------------------------------------------------------------
 
 // For the state: what a row's read of it is multiplied by, of a key and a query; what is written by a key;
@@ -228,7 +159,7 @@ void main()
     uint first = C * gl_WorkGroupID.x;
     if (!find_tokens(row, count, had) || first >= count)
         return;
-    uint base = weights_at(row, gl_WorkGroupID.x), n = min(count - first, C);
+    uint base = weights_at(row, gl_WorkGroupID.x, LINEAR_WEIGHTS), n = min(count - first, C);
     make_gates(row + first, n);
     barrier();
     make_factors();
