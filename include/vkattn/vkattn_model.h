@@ -374,7 +374,8 @@ enum vka_rule {
  * with the state of the one before, are those of all rows at once where both go token by token, or both
  * by chunks and slices begin at multiples of 64 rows. Where nothing decays, a state is a sum of as many
  * float32 terms as there are tokens, and its rounding errors add up. Decays above 0 that sum to more than
- * 88 over rows of a chunk overflow there, even where the state is 0. */
+ * 88 over rows of a chunk overflow there, even where the state is 0. Chunks of q and k of 16 bits go by
+ * matrix units, where a device has some; what an Inf reaches may then be NaN. */
 struct vka_linear_attention_op {
     size_t struct_size;
     enum vka_rule rule;

@@ -172,6 +172,27 @@ struct linear_params {
 #define LINEAR_PAIRS 128
 #define LINEAR_WEIGHTS (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 2 * LINEAR_CHUNK)
 
+/* ---- linear_weights_coop, linear_chunked_coop: the same on matrix units, for 16-bit q and k -------
+ * A matrix is LINEAR_M x LINEAR_N, from LINEAR_M x LINEAR_K and LINEAR_K x LINEAR_N, of float16; a subgroup
+ * takes LINEAR_M tokens, so that a workgroup has LINEAR_CHUNK / LINEAR_M of these. Rows of q and k are one
+ * float16 matrix: those of bfloat16 by a power of two each, by which they are exact but for what is 2^-39
+ * of the greatest. Float32 operands, which are the state, u, A and T, are a sum of two float16 ones, by a
+ * power of two for each column of values, or row of A and T. A product of two of these leaves out that of
+ * both low parts. Sums are float32.
+ * linear_weights_coop makes, in vectors of eight float16 values: A [i][j], high and low, T so too, rows of k
+ * and q [token][feature], k [feature][token]; and LINEAR_GATES fours of floats, see chunk_coop.glsl.
+ * Workgroups of linear_chunked_coop take LINEAR_WIDTH values. Features are padded to 4 LINEAR_FOURS, a
+ * multiple of LINEAR_CHUNK. */
+#define LINEAR_M 16
+#define LINEAR_N 17
+#define LINEAR_K 18
+#define LINEAR_WIDTH 19
+#define LINEAR_COOP_SPECS 20
+#define LINEAR_VECTORS 256 /* eight features of q and k are an aligned vector */
+#define LINEAR_GATES (6 * LINEAR_CHUNK / 4 + 1)
+#define LINEAR_COOP_WEIGHTS(fours) \
+    (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 3 * LINEAR_CHUNK * (fours) / 2 + LINEAR_GATES)
+
 /* ---- linear_backward: the gradients of linear_recurrent -------------------------------------------
  * A workgroup takes LINEAR_BACK_FOURS columns of four values of a sequence's state: workgroup x is such a
  * block, y a state, z a sequence. A lane holds LINEAR_BACK_FEATURES features of these, LINEAR_LANES apart, so

@@ -59,6 +59,7 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
         c.tokens /= 2;
     while (c.lanes > c.splits && c.lanes > LEAST_LANES && shared_bytes(&c, decay) > most)
         c.lanes /= 2;
+    c.columns = c.lanes / c.splits;
     *choice = c;
     return shared_bytes(&c, decay) <= caps->properties.max_shared_memory;
 }
@@ -88,7 +89,13 @@ bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim
         return false;
     while (columns > 1 && (2 * columns >= value_dim || chunked_bytes(fours, columns) > most))
         columns /= 2;
-    *choice = (struct recurrent_choice){COLUMN_LANES * columns, 1, fours, LINEAR_CHUNK};
+    *choice = (struct recurrent_choice){
+        .lanes = COLUMN_LANES * columns,
+        .splits = 1,
+        .fours = fours,
+        .tokens = LINEAR_CHUNK,
+        .columns = columns,
+    };
     return chunked_bytes(fours, columns) <= most;
 }
 

@@ -4,9 +4,11 @@
 
 #include "kernel/tune.h"
 
-/* A workgroup of linear_recurrent or linear_chunked, see linear_params. */
+/* A workgroup of linear_recurrent, linear_chunked or linear_chunked_coop, see linear_params. */
 struct recurrent_choice {
     uint32_t lanes, splits, fours, tokens;
+    uint32_t columns;        /* of four values */
+    struct matrix_size size; /* of linear_chunked_coop; else 0 */
 };
 
 /* decay: DECAY_NONE, DECAY_HEAD or DECAY_KEY. The order of sums follows from head_dim and the type of
@@ -17,10 +19,16 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
 /* Whether linear_chunked is the faster of both kernels, for as many rows as a chunk. */
 bool tune_gains_by_chunks(const struct caps *caps, uint32_t head_dim, uint32_t value_dim);
 
-/* Tiles of linear_chunked, whose columns are lanes / 32. False where it does not take the decay, or state
- * and rows do not fit in shared memory. */
+/* Tiles of linear_chunked. False where it does not take the decay, or state and rows do not fit in shared
+ * memory. */
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                   struct recurrent_choice *choice);
+
+/* Tiles of linear_chunked_coop for q and k of these types. False where it takes neither these nor the decay,
+ * or where linear_chunked is the better one. */
+bool tune_chunked_coop(const struct caps *caps, enum vka_dtype q, enum vka_dtype k,
+                       uint32_t head_dim, uint32_t value_dim, uint32_t decay,
+                       struct recurrent_choice *choice);
 
 /* A workgroup of linear_backward, see linear_backward_params. */
 struct linear_backward_choice {

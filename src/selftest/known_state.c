@@ -78,33 +78,32 @@ enum vka_status known_recurrent(struct solution *s)
     return known_run(s, op.output, 2);
 }
 
-enum { LONG = 70 };
+enum { LONG = 70, WIDE = 37 /* features, for which GPUs take their matrix units */ };
 
 /* 1 / length of token t of an operand. */
 static double one_by_length(uint32_t seed, uint32_t t)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < FEATURES; i++)
-        sum += (double)known_value(seed, t * FEATURES + i) *
-               (double)known_value(seed, t * FEATURES + i);
+    for (uint32_t i = 0; i < WIDE; i++)
+        sum += (double)known_value(seed, t * WIDE + i) * (double)known_value(seed, t * WIDE + i);
     return 1 / sqrt(sum + 1);
 }
 
 /* A token of one head, with keys of length 1, softplus and sigmoid in front, so that nothing grows. */
-static void take_short_token(uint32_t t, double state[FEATURES][VALUES], double y[VALUES])
+static void take_short_token(uint32_t t, double state[WIDE][VALUES], double y[VALUES])
 {
     const double beta = 1 / (1 + exp(-(double)known_value(5, t)));
     const double f = exp(-exp((double)known_value(7, 0)) * log1p(exp((double)known_value(4, t))));
     const double of_q = one_by_length(1, t), of_k = one_by_length(2, t);
     for (uint32_t j = 0; j < VALUES; j++) {
         double told = 0;
-        for (uint32_t i = 0; i < FEATURES; i++)
-            told += of_k * (double)known_value(2, t * FEATURES + i) * (state[i][j] *= f);
+        for (uint32_t i = 0; i < WIDE; i++)
+            told += of_k * (double)known_value(2, t * WIDE + i) * (state[i][j] *= f);
         y[j] = 0;
-        for (uint32_t i = 0; i < FEATURES; i++) {
-            state[i][j] += of_k * (double)known_value(2, t * FEATURES + i) * beta *
+        for (uint32_t i = 0; i < WIDE; i++) {
+            state[i][j] += of_k * (double)known_value(2, t * WIDE + i) * beta *
                            ((double)known_value(3, t * VALUES + j) - told);
-            y[j] += of_q * (double)known_value(1, t * FEATURES + i) * state[i][j];
+            y[j] += of_q * (double)known_value(1, t * WIDE + i) * state[i][j];
         }
     }
 }
@@ -112,15 +111,16 @@ static void take_short_token(uint32_t t, double state[FEATURES][VALUES], double 
 /* Chunks, the last of which is not whole. */
 enum vka_status known_chunked(struct solution *s)
 {
-    const uint32_t keys[4] = {1, 1, LONG, FEATURES}, rows[4] = {1, 1, LONG, VALUES}, one = 1;
+    const uint32_t keys[4] = {1, 1, LONG, WIDE}, rows[4] = {1, 1, LONG, VALUES}, one = 1;
     struct vka_linear_attention_op op = {.struct_size = sizeof op,
                                          .rule = VKA_RULE_GATED_DELTA,
                                          .scale = 1,
                                          .norm_epsilon = 1,
                                          .beta_sigmoid = true};
-    double state[FEATURES][VALUES] = {{0}};
-    ENSURE(known_tensor(s, VKA_F32, 4, keys, 1, &op.q));
-    ENSURE(known_tensor(s, VKA_F32, 4, keys, 2, &op.k));
+    const enum vka_dtype dtype = s->problem == KNOWN_LINEAR_CHUNKED_F16 ? VKA_F16 : VKA_F32;
+    double state[WIDE][VALUES] = {{0}};
+    ENSURE(known_tensor(s, dtype, 4, keys, 1, &op.q));
+    ENSURE(known_tensor(s, dtype, 4, keys, 2, &op.k));
     ENSURE(known_tensor(s, VKA_F32, 4, rows, 3, &op.v));
     ENSURE(known_tensor(s, VKA_F32, 3, keys, 4, &op.decay));
     ENSURE(known_tensor(s, VKA_F32, 3, keys, 5, &op.beta));

@@ -14,6 +14,8 @@ static struct kernel_set rivals(enum kernel kernel)
     struct kernel_set others = NO_KERNELS;
     if (info->known == KNOWN_LINEAR_CHUNKED)
         return KERNEL_SET(KERNEL_linear_recurrent);
+    if (info->known == KNOWN_LINEAR_CHUNKED_F16)
+        return KERNEL_SET(KERNEL_linear_recurrent, KERNEL_linear_chunked);
     if (info->known == KNOWN_MASK || info->known == KNOWN_FUSED_FEW)
         return set_minus(ROWS, KERNEL_SET(kernel));
     for (int k = 0; info->family != FAMILY_MOVE && k < KERNEL_COUNT; k++)

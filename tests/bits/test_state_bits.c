@@ -1,6 +1,7 @@
 /* The bits of linear attention, token by token and by chunks: a sequence of a ragged or padded batch has
  * those that it has alone, whatever the neighbours, the budget and, in a family, the slices that it comes
- * in. SPDX-License-Identifier: MIT */
+ * in; what is no number reaches no earlier token. With the argument `matrices` keys are of float16, and
+ * chunks are taken by matrix units. SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
 #include "patience.h"
 #include "core/arith.h"
 #include "plan/plan.h"
+#include "problems/operand.h"
 #include "problems/rng.h"
 #include "problems/turns.h"
 #include "test_program.h"
@@ -51,6 +53,15 @@ struct run {
 };
 
 static struct vka_device *device;
+static bool by_matrices;
+
+/* A number of sequence 1, which is no number. */
+static struct {
+    int operand;
+    uint32_t row, at;
+    float value;
+} poison;
+static bool poisoned;
 
 static void check(enum vka_status status)
 {
@@ -61,6 +72,9 @@ static void check(enum vka_status status)
 /* Keys shorter than 1, and decays of which some are strong. */
 static float value_of(int operand, uint32_t sequence, uint32_t row, uint32_t at)
 {
+    if (poisoned && operand == poison.operand && sequence == 1 && row == poison.row &&
+        at == poison.at)
+        return poison.value;
     struct rng rng = {((uint64_t)operand << 48) + ((uint64_t)sequence << 32) + (row << 10) + at};
     const double x = rng_uniform(&rng, -1, 1);
     return operand == DECAY  ? (float)(x > 0.8 ? -20 * x : 0.05 * (x - 1))
@@ -101,7 +115,8 @@ static size_t place_of(const struct run *r, uint32_t i, uint32_t head, uint32_t 
     return (((size_t)batch * HEADS + head) * rows_together(r) + at) * width;
 }
 
-static struct vka_tensor *create(const struct run *r, uint32_t width, float **values, size_t *count)
+static struct vka_tensor *create(const struct run *r, enum vka_dtype dtype, uint32_t width,
+                                 float **values, size_t *count)
 {
     const uint32_t batch = r->rows == RAGGED ? 1 : r->count;
     const uint32_t size[4] = {batch, HEADS, rows_together(r), width};
@@ -111,22 +126,33 @@ static struct vka_tensor *create(const struct run *r, uint32_t width, float **va
     assert_non_null(*values);
     for (size_t i = 0; i < *count; i++)
         (*values)[i] = NAN; /* rows that are not of a sequence reach nothing */
-    check(vka_tensor_create(device, VKA_F32, width == 1 ? 3 : 4, size, &t));
+    check(vka_tensor_create(device, dtype, width == 1 ? 3 : 4, size, &t));
     return t;
+}
+
+/* The values in float16. */
+static void narrow(float *values, size_t count)
+{
+    uint8_t *to = (uint8_t *)values;
+    for (size_t i = 0; i < count; i++)
+        operand_encode(VKA_F16, (double)values[i], to + 2 * i);
 }
 
 static struct vka_tensor *fill(const struct run *r, int operand)
 {
     const uint32_t width = width_of[operand];
+    const bool narrowed = by_matrices && (operand == Q || operand == K);
     float *values;
     size_t count;
-    struct vka_tensor *t = create(r, width, &values, &count);
+    struct vka_tensor *t = create(r, narrowed ? VKA_F16 : VKA_F32, width, &values, &count);
     for (uint32_t i = 0; i < r->count; i++)
         for (uint32_t row = 0; row < count_rows(r, i); row++)
             for (uint32_t at = 0; at < HEADS * width; at++)
                 values[place_of(r, i, at / width, row, width) + at % width] =
                     value_of(operand, r->first + i, r->begin + row, at);
-    check(vka_tensor_write(t, values, count * sizeof *values));
+    if (narrowed)
+        narrow(values, count);
+    check(vka_tensor_write(t, values, count * (narrowed ? 2 : sizeof *values)));
     free(values);
     return t;
 }
@@ -149,7 +175,7 @@ static void read_rows(const struct run *r, struct vka_tensor *y, struct result *
 {
     float *values;
     size_t count;
-    struct vka_tensor *same = create(r, VALUES, &values, &count);
+    struct vka_tensor *same = create(r, VKA_F32, VALUES, &values, &count);
     check(vka_tensor_read(y, values, count * sizeof *values));
     for (uint32_t i = 0; i < r->count; i++)
         for (uint32_t row = 0; row < count_rows(r, i); row++)
@@ -165,7 +191,8 @@ static void count_passes(const struct vka_plan *plan, struct result *result)
     result->recurrent = result->chunked = 0;
     for (size_t i = 0; i < plan->n_pass; i++) {
         result->recurrent += plan->passes[i].key.kernel == KERNEL_linear_recurrent;
-        result->chunked += plan->passes[i].key.kernel == KERNEL_linear_chunked;
+        result->chunked += plan->passes[i].key.kernel ==
+                           (by_matrices ? KERNEL_linear_chunked_coop : KERNEL_linear_chunked);
     }
 }
 
@@ -180,7 +207,7 @@ static void run(const struct run *r, struct result *result)
     for (int i = Q; i <= BETA; i++)
         t[i] = fill(r, i);
     t[STARTS] = fill_starts(r);
-    t[Y] = create(r, VALUES, &none, &count);
+    t[Y] = create(r, VKA_F32, VALUES, &none, &count);
     free(none);
     check(vka_tensor_create(device, VKA_F32, 4, states, &t[STATES]));
     const size_t size = r->count * sizeof result->state[0];
@@ -302,6 +329,42 @@ static void slices(void **state)
     compare(&other, &alone, "by chunks, in slices of 64 rows");
 }
 
+/* Whether a number of sequence 1 has other bits than without poison, or is finite where it must not be. */
+static void compare_poisoned(const char *what)
+{
+    for (uint32_t row = 0; row < MOST; row++)
+        for (uint32_t at = 0; at < ROW; at++) {
+            const float got = other.y[1][row][at], want = alone.y[1][row][at];
+            const bool reached =
+                row >= poison.row && at / VALUES == 0 && (poison.operand == K || at == poison.at);
+            if (reached ? isfinite(got) : memcmp(&got, &want, sizeof got) != 0)
+                fail_msg("%s: row %u, value %u: %g", what, row, at, (double)got);
+        }
+}
+
+/* NaN or Inf of a key reaches all values of its head, of a value those of its column, from its token on. */
+static void no_numbers(void **state)
+{
+    static const float values[] = {NAN, INFINITY};
+    const struct run r = {DENSE, 1, 1, 0, MOST, WHOLE, 0, 0};
+    (void)state;
+    reset(&alone);
+    run(&r, &alone);
+    for (int operand = K; operand <= V; operand++)
+        for (size_t i = 0; i < COUNTOF(values); i++) {
+            poison.operand = operand;
+            poison.row = 70; /* within the second chunk */
+            poison.at = 3;
+            poison.value = values[i];
+            poisoned = true;
+            reset(&other);
+            run(&r, &other);
+            poisoned = false;
+            assert_true(other.chunked > 0);
+            compare_poisoned(operand == K ? "a key" : "a value");
+        }
+}
+
 /* Passes that keep no state, in a plan that neither gets nor returns one. */
 static uint32_t count_lost(struct vka_tensor *const t[OPERANDS], uint64_t budget)
 {
@@ -336,16 +399,24 @@ static void state_between_passes(void **state)
         vka_tensor_destroy(&t[i]);
 }
 
-TEST_PROGRAM(state_bits)
+TEST_PROGRAM_ARGUMENTS(state_bits)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(state_between_passes),
                                        cmocka_unit_test(neighbours), cmocka_unit_test(little_room),
-                                       cmocka_unit_test(slices)};
+                                       cmocka_unit_test(slices), cmocka_unit_test(no_numbers)};
     if (vka_device_create(VKA_INFO(vka_device_info, .skip_self_test = true), &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of states were compared\n");
         return 77;
     }
     device->caps.properties.type = VKA_DEVICE_DISCRETE; /* has narrow heads by chunks */
+    by_matrices = argc > 1 && strcmp(argv[1], "matrices") == 0;
+    if (by_matrices && kernel_missing(KERNEL_linear_chunked_coop, &device->caps)) {
+        fprintf(stderr, "SKIPPED: %s\n", kernel_missing(KERNEL_linear_chunked_coop, &device->caps));
+        vka_device_destroy(&device);
+        return 77;
+    }
+    if (by_matrices) /* heads are narrower than the rule takes */
+        set_add(&device->caps.without, KERNEL_linear_chunked);
     const int failed = _cmocka_run_group_tests("state_bits", tests, COUNTOF(tests), NULL, NULL);
     vka_device_destroy(&device);
     return failed;

@@ -363,13 +363,22 @@ static bool is_listed(const struct pipeline_list *list, enum kernel kernel)
     return false;
 }
 
+/* The kernel that is always in a plan with this one. */
+static enum kernel partner(enum kernel kernel)
+{
+    return kernel == KERNEL_linear_chunked_coop   ? KERNEL_linear_weights_coop
+           : kernel == KERNEL_linear_weights_coop ? KERNEL_linear_chunked_coop
+                                                  : kernel;
+}
+
 /* Rows of one family begin alike: what stands before the first underscore. */
 static struct kernel_set rivals(enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
     struct kernel_set mask = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (k != (int)kernel && strncmp(kernel_table[k].name, name, strcspn(name, "_") + 1) == 0)
+        if (k != (int)kernel && k != (int)partner(kernel) &&
+            strncmp(kernel_table[k].name, name, strcspn(name, "_") + 1) == 0)
             set_add(&mask, k);
     return mask;
 }

@@ -463,6 +463,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_states(device, dtype, STATE_CONV, 1, list);
         ok &= list_states(device, dtype, STATE_DELTA, 512, list);
     }
+    ok &= list_states(device, VKA_BF16, STATE_DELTA, 512, list); /* matrices of float16 */
     ok &= list_coop2(device, list);
     for (size_t w = 0; w < COUNTOF(weights); w++)
         ok &= list_integers(device, weights[w], 1, list);

@@ -232,13 +232,15 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
 static bool serves(enum kernel kernel)
 {
     return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge ||
-           kernel == KERNEL_linear_weights;
+           kernel == KERNEL_linear_weights || kernel == KERNEL_linear_weights_coop;
 }
 
 static enum kernel leader(enum kernel kernel)
 {
     if (kernel == KERNEL_linear_weights)
         return KERNEL_linear_chunked;
+    if (kernel == KERNEL_linear_weights_coop)
+        return KERNEL_linear_chunked_coop;
     return serves(kernel) ? KERNEL_attention_tile : kernel;
 }
 

@@ -350,9 +350,11 @@ static void run_case(struct check *c, const struct linear_shape *s, enum rows ro
                      enum vka_rule rule)
 {
     const struct rng first = c->rng;
+    const bool coop = c->kernel == KERNEL_linear_chunked_coop ||
+                      c->kernel == KERNEL_linear_weights_coop; /* q and k have 16 bits */
     for (c->turn = 0; c->turn < c->each; c->turn++) {
         const struct linear_shape shape = vary(c, s);
-        run_problem(c, &shape, mixes[rng_range(&c->rng, 0, COUNTOF(mixes) - 1)], rows, rule);
+        run_problem(c, &shape, mixes[rng_range(&c->rng, coop, COUNTOF(mixes) - 1)], rows, rule);
         c->rng = first;
     }
     c->turn = 0;

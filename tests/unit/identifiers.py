@@ -43,6 +43,7 @@ OWN = { # chunked linear attention; a PNG file is made of chunks
     'shaders/state': plurals('chunk'),
     'src/kernel/state.c': plurals('chunk'),
     'src/kernel/state.h': plurals('chunk'),
+    'src/kernel/state_coop.c': plurals('chunk'),
     'src/op/state': plurals('chunk'),
     'src/op/train/linear_backward_passes.c': plurals('chunk'),
     'tests/cache/cache_mixed_plan.c': plurals('chunk'),

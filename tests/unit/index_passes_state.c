@@ -23,8 +23,22 @@ static bool is_packed(uint32_t rows)
 static uint32_t columns_of(const struct pass *pass)
 {
     const uint32_t *spec = pass->key.spec;
+    if (pass->key.kernel == KERNEL_linear_chunked_coop)
+        return spec[LINEAR_WIDTH] / 4;
     return spec[LINEAR_LANES] /
            (pass->key.kernel == KERNEL_linear_recurrent ? spec[LINEAR_SPLITS] : 32);
+}
+
+static bool is_within_chunks(const struct pass *pass)
+{
+    return pass->key.kernel == KERNEL_linear_weights ||
+           pass->key.kernel == KERNEL_linear_weights_coop;
+}
+
+static bool has_matrices(const struct pass *pass)
+{
+    return pass->key.kernel == KERNEL_linear_weights_coop ||
+           pass->key.kernel == KERNEL_linear_chunked_coop;
 }
 
 /* Rows of q, k, v and what belongs to them. */
@@ -46,7 +60,7 @@ static void check_rows(const struct pass *pass, const struct linear_params *p)
         check_strided(&pass->bindings[3], spec[LINEAR_DECAY_TYPE], decay, &p->decay);
     if (spec[LINEAR_BETA_TYPE] != TYPE_NONE)
         check_strided(&pass->bindings[4], spec[LINEAR_BETA_TYPE], beta, &p->beta);
-    if (pass->key.kernel == KERNEL_linear_weights)
+    if (is_within_chunks(pass))
         return;
     check_strided(&pass->bindings[2], spec[LINEAR_V_TYPE], v, &p->v);
     check_strided(&pass->bindings[7], spec[LINEAR_Y_TYPE], y, &p->y);
@@ -70,10 +84,14 @@ static void check_weights(const struct pass *pass, const struct linear_params *p
     const uint64_t chunks = (uint64_t)(p->n_row - 1) / LINEAR_CHUNK + 1;
     const uint64_t slots =
         p->chunks ? (uint64_t)pass->groups[2] * p->chunks : chunks + pass->groups[2] - 1;
-    const uint64_t fours = slots * pass->groups[1] * LINEAR_WEIGHTS;
-    assert_true(fours <= UINT32_MAX && 16 * fours <= pass->bindings[13].size);
+    const uint64_t each =
+        has_matrices(pass) ? LINEAR_COOP_WEIGHTS(pass->key.spec[LINEAR_FOURS]) : LINEAR_WEIGHTS;
+    const uint64_t fours = slots * pass->groups[1] * each;
+    /* Lists of floats begin at four times such an index. */
+    assert_true((has_matrices(pass) ? 4 : 1) * fours <= UINT32_MAX &&
+                16 * fours <= pass->bindings[13].size);
     assert_true(!p->chunks || (uint64_t)p->chunks * LINEAR_CHUNK >= p->n);
-    if (pass->key.kernel == KERNEL_linear_weights)
+    if (is_within_chunks(pass))
         assert_true((uint64_t)pass->groups[0] * LINEAR_CHUNK >= p->n);
 }
 
@@ -85,7 +103,7 @@ static double check_linear(const struct vka_plan *plan, const struct pass *pass)
     check_rows(pass, &p);
     if (pass->key.kernel != KERNEL_linear_recurrent)
         check_weights(pass, &p);
-    if (pass->key.kernel == KERNEL_linear_weights)
+    if (is_within_chunks(pass))
         return 0;
     check_states(pass, &p);
     return (double)pass->groups[2] * pass->groups[1] * p.group * p.n * p.value_dim;
@@ -233,6 +251,8 @@ double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
     case KERNEL_linear_recurrent:
     case KERNEL_linear_chunked:
     case KERNEL_linear_weights:
+    case KERNEL_linear_chunked_coop:
+    case KERNEL_linear_weights_coop:
         return check_linear(plan, pass);
     case KERNEL_conv_backward:
         return check_conv_backward(pass);

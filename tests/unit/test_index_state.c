@@ -130,7 +130,7 @@ static void linear(void **state)
             else if (d.rows == PADDED)
                 assert_true(written == rows || written == 2 * rows);
             packed += d.rows == RAGGED;
-            chunked += plan->passes[plan->n_pass - 1].key.kernel == KERNEL_linear_chunked;
+            chunked += plan->passes[plan->n_pass - 1].key.kernel != KERNEL_linear_recurrent;
         }
         vka_plan_destroy(&plan);
         destroy(d.t, OPERANDS);

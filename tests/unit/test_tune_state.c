@@ -61,8 +61,52 @@ static void narrow_heads(void **state)
     }
 }
 
+/* By matrix units: q and k of 16 bits, whole matrices of tokens, and heads of which they have half. */
+static void matrices(void **state)
+{
+    (void)state;
+    static const struct {
+        enum vka_dtype q, k;
+        uint32_t head_dim, value_dim, decay, shared, m, n, depth;
+        uint32_t lanes, fours, columns; /* 0: it does not fit, or is not the better one */
+    } cases[] = {
+        {VKA_F16, VKA_F16, 128, 128, DECAY_HEAD, 49152, 16, 16, 16, 128, 32, 8},
+        {VKA_BF16, VKA_F16, 128, 128, DECAY_NONE, 49152, 16, 16, 16, 128, 32, 8},
+        {VKA_F16, VKA_F16, 128, 128, DECAY_HEAD, 32768, 16, 16, 16, 128, 32, 4},
+        {VKA_F16, VKA_F16, 64, 64, DECAY_HEAD, 32768, 8, 16, 16, 256, 16, 4},
+        {VKA_F16, VKA_F16, 40, 16, DECAY_HEAD, 49152, 16, 16, 16, 128, 16, 4},
+        {VKA_F16, VKA_F16, 256, 256, DECAY_HEAD, 49152, 16, 16, 16, 128, 64, 4},
+        {VKA_F16, VKA_F16, 256, 256, DECAY_HEAD, 32768, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 257, 128, DECAY_HEAD, 65536, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 31, 128, DECAY_HEAD, 49152, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 128, 15, DECAY_HEAD, 49152, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 128, 128, DECAY_KEY, 49152, 16, 16, 16, 0, 0, 0},
+        {VKA_F32, VKA_F16, 128, 128, DECAY_HEAD, 49152, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F32, 128, 128, DECAY_HEAD, 49152, 16, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 128, 128, DECAY_HEAD, 49152, 24, 16, 16, 0, 0, 0},
+        {VKA_F16, VKA_F16, 128, 128, DECAY_HEAD, 49152, 4, 8, 8, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct caps caps = with_matrices(&discrete), cpu;
+        struct recurrent_choice c = {0};
+        caps.properties.max_shared_memory = cases[i].shared;
+        caps.matrix_f16 = (struct matrix_size){cases[i].m, cases[i].n, cases[i].depth};
+        caps.properties.subgroup_size = caps.least_subgroup = 32;
+        const bool taken = tune_chunked_coop(&caps, cases[i].q, cases[i].k, cases[i].head_dim,
+                                             cases[i].value_dim, cases[i].decay, &c);
+        assert_int_equal(taken ? c.lanes : 0, cases[i].lanes);
+        assert_int_equal(taken ? c.fours : 0, cases[i].fours);
+        assert_int_equal(taken ? c.columns : 0, cases[i].columns);
+        cpu = caps;
+        cpu.properties.type = VKA_DEVICE_CPU;
+        assert_false(tune_chunked_coop(&cpu, cases[i].q, cases[i].k, cases[i].head_dim,
+                                       cases[i].value_dim, cases[i].decay, &c));
+    }
+}
+
 TEST_PROGRAM(tune_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(narrow_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(narrow_heads),
+                                       cmocka_unit_test(matrices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

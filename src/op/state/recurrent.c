@@ -11,15 +11,15 @@
 #define PARAMETERS 12 /* slot */
 #define AXIS_TOKEN 2
 #define SPAN_CHUNKED LINEAR_CHUNK
-#define WEIGHTS 13                                         /* slot */
-#define LINEAR_CHUNK_BYTES ((uint64_t)LINEAR_WEIGHTS * 16) /* weights of a chunk of a state */
+#define WEIGHTS 13 /* slot */
+#define VECTOR 8u  /* elements of 16 bits */
 
 struct recurrent {
     struct linear *l;
-    enum kernel kernel; /* linear_recurrent or linear_chunked */
+    enum kernel kernel; /* linear_recurrent, linear_chunked or linear_chunked_coop */
     struct recurrent_choice tile;
     uint32_t least, most;      /* rows of the sequences that it takes */
-    struct vka_tensor weights; /* see LINEAR_WEIGHTS */
+    struct vka_tensor weights; /* see LINEAR_WEIGHTS and LINEAR_COOP_WEIGHTS */
     struct vka_tensor *carry;  /* the state between passes over spans of tokens */
 };
 
@@ -31,12 +31,28 @@ uint32_t linear_group(const struct linear *l)
 
 static bool is_chunked(const struct recurrent *r)
 {
-    return r->kernel == KERNEL_linear_chunked;
+    return r->kernel != KERNEL_linear_recurrent;
 }
 
-static uint32_t columns_of(const struct recurrent *r)
+static bool has_matrices(const struct recurrent *r)
 {
-    return r->tile.lanes / (is_chunked(r) ? 32 : r->tile.splits);
+    return r->kernel == KERNEL_linear_chunked_coop;
+}
+
+/* Weights of a chunk of a state. */
+static uint64_t chunk_bytes(const struct recurrent *r)
+{
+    return 16 * (uint64_t)(has_matrices(r) ? LINEAR_COOP_WEIGHTS(r->tile.fours) : LINEAR_WEIGHTS);
+}
+
+/* Loops of an invocation over a chunk on matrix units. */
+static double coop_loops(const struct recurrent_choice *t)
+{
+    const double lanes = t->lanes, depth = 4.0 * t->fours / t->size.k;
+    const double values = 6 * (LINEAR_CHUNK * t->columns / lanes + 1);
+    const double features = 2.0 * t->fours * t->columns / lanes + 2;
+    const double products = depth * (1 + LINEAR_CHUNK / t->size.k) + 2 * LINEAR_CHUNK / t->size.k;
+    return LINEAR_GATES / lanes + 2 + features + values + products;
 }
 
 /* Loops of an invocation over so many tokens. */
@@ -44,6 +60,10 @@ static double loops_of(const struct recurrent *r, double tokens)
 {
     const struct recurrent_choice *t = &r->tile;
     const double staging = t->tokens * t->fours * t->splits / t->lanes + 2.0;
+    if (has_matrices(r)) /* those of the state's memory, and of linear_weights_coop */
+        return (tokens / LINEAR_CHUNK + 1) * coop_loops(t) + 4 * staging +
+               (2.0 * LINEAR_CHUNK / t->lanes + 1) * (3 * t->fours + LINEAR_CHUNK) +
+               4 * LINEAR_CHUNK;
     if (is_chunked(r))
         return (tokens / LINEAR_CHUNK + 1) * (4 * staging + 3.0 * t->fours + 4 * LINEAR_CHUNK);
     return tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2);
@@ -63,18 +83,18 @@ static uint64_t slots_of(const struct recurrent *r, const uint32_t size[4], uint
 }
 
 /* Bytes of weights, beyond which a pass takes fewer tokens or sequences: one chunk at least. */
-static uint64_t most_weights(const struct vka_plan *plan)
+static uint64_t most_weights(const struct vka_plan *plan, const struct recurrent *r)
 {
     const struct vka_device_properties *has = &plan->caps.properties;
     const uint64_t room = least(has->max_buffer_range, has->max_allocation / 2);
     const uint64_t most = least(plan->workspace_limit, room);
-    return most > LINEAR_CHUNK_BYTES ? most : LINEAR_CHUNK_BYTES;
+    return most > chunk_bytes(r) ? most : chunk_bytes(r);
 }
 
 static uint64_t weights_of(const struct recurrent *r, const uint32_t size[4])
 {
     uint32_t own;
-    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * LINEAR_CHUNK_BYTES : 0;
+    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * chunk_bytes(r) : 0;
 }
 
 static struct work work_of(const struct recurrent *r, const uint32_t size[4])
@@ -83,8 +103,8 @@ static struct work work_of(const struct recurrent *r, const uint32_t size[4])
     const struct recurrent_choice *t = &r->tile;
     const double group = linear_group(l), tokens = size[AXIS_TOKEN];
     const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
-    const double features = 4.0 * t->fours * t->splits, wide = 4.0 * columns_of(r);
-    const double values = divide_up(l->value_dim, 4 * columns_of(r)) * wide;
+    const double features = 4.0 * t->fours * t->splits, wide = 4.0 * r->tile.columns;
+    const double values = divide_up(l->value_dim, 4 * r->tile.columns) * wide;
     return (struct work){
         (rows * group + 2.0 * size[0]) * size[1] * features * values * WORK_MOVE,
         (tokens * group + 2) * features * wide * WORK_MOVE,
@@ -128,7 +148,7 @@ static bool is_wide(const struct vka_tensor *state, uint32_t offset)
 static bool is_whole(const struct recurrent *r)
 {
     return r->l->head_dim == 4 * r->tile.fours * r->tile.splits &&
-           r->l->value_dim % (4 * columns_of(r)) == 0;
+           r->l->value_dim % (4 * r->tile.columns) == 0;
 }
 
 /* Binds the states before and after a slice; returns the flags. */
@@ -218,19 +238,27 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     const uint32_t *size = slice->size;
     uint32_t *spec = pass->key.spec;
     pass->name = "linear attention";
-    pass->reason = is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
-                                 : "token by token, the state in registers";
+    pass->reason = has_matrices(r) ? "in chunks of 64 tokens, on the device's matrix units"
+                   : is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
+                                   : "token by token, the state in registers";
     pass->key.kernel = r->kernel;
     pass->key.n_spec = LINEAR_SPECS;
     spec[LINEAR_LANES] = r->tile.lanes;
     spec[LINEAR_SPLITS] = r->tile.splits;
     spec[LINEAR_FOURS] = r->tile.fours;
     spec[LINEAR_TOKENS] = r->tile.tokens;
+    if (has_matrices(r)) {
+        pass->key.n_spec = LINEAR_COOP_SPECS;
+        spec[LINEAR_M] = r->tile.size.m;
+        spec[LINEAR_N] = r->tile.size.n;
+        spec[LINEAR_K] = r->tile.size.k;
+        spec[LINEAR_WIDTH] = 4 * r->tile.columns;
+    }
     linear_fill_pass(plan, l, slice, true, pass, p);
     p->least = r->least;
     p->most = r->most;
     spec[LINEAR_FLAGS] |= bind_states(plan, r, slice, pass, p);
-    pass->groups[0] = divide_up(l->value_dim, 4 * columns_of(r));
+    pass->groups[0] = divide_up(l->value_dim, 4 * r->tile.columns);
     pass->groups[1] = size[1];
     pass->groups[2] = size[0];
     pass->work = work_of(r, size);
@@ -250,9 +278,31 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         plan_bind(plan, pass, WEIGHTS, &r->l->q, false, NULL);
 }
 
+/* Whether eight features of a tensor of 16 bits are an aligned vector. */
+static bool has_vectors(const struct vka_tensor *tensor, uint32_t offset)
+{
+    const struct shape *s = &tensor->shape;
+    bool aligned = offset % VECTOR == 0 && s->stride[3] == 1 && s->size[3] % VECTOR == 0;
+    for (int i = 0; i < 3; i++)
+        aligned &= s->size[i] == 1 || s->stride[i] % VECTOR == 0;
+    return aligned;
+}
+
+/* Makes a pass of linear_weights_coop of one of linear_weights. */
+static void use_matrices(const struct recurrent *r, const struct linear_params *p,
+                         struct pass *pass)
+{
+    pass->key.kernel = KERNEL_linear_weights_coop;
+    pass->key.spec[LINEAR_LANES] = r->tile.lanes;
+    pass->key.spec[LINEAR_WIDTH] = 0;
+    if (has_vectors(&r->l->q, p->q.offset) && has_vectors(&r->l->k, p->k.offset))
+        pass->key.spec[LINEAR_FLAGS] |= LINEAR_VECTORS;
+}
+
 /* Adds a pass of linear_weights, from that of linear_chunked. */
 static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent *r,
-                                   const struct slice *slice, const struct pass *states)
+                                   const struct slice *slice, const struct linear_params *p,
+                                   const struct pass *states)
 {
     struct pass pass = *states;
     pass.name = "linear attention, within chunks";
@@ -261,6 +311,8 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
     pass.key.spec[LINEAR_V_TYPE] = pass.key.spec[LINEAR_Y_TYPE] = VKA_F32;
     pass.key.spec[LINEAR_SKIP_TYPE] = TYPE_NONE;
     pass.key.spec[LINEAR_FLAGS] &= LINEAR_NORMED | LINEAR_SIGMOID | LINEAR_STEPS;
+    if (has_matrices(r))
+        use_matrices(r, p, &pass);
     for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
         plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
     plan_bind(plan, &pass, WEIGHTS, &r->weights, true, NULL);
@@ -290,7 +342,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, PARAMETERS, &parameters, false, NULL);
     if (is_chunked(r)) {
-        ENSURE(add_weights(plan, r, slice, &pass));
+        ENSURE(add_weights(plan, r, slice, &p, &pass));
         plan_bind(plan, &pass, WEIGHTS, &r->weights, false, NULL);
     }
     return plan_add_pass(plan, &pass);
@@ -305,7 +357,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, r, slice, &pass);
     const bool dense = !r->l->rows.q_start,
                long_span = slice->size[AXIS_TOKEN] > cut->least[AXIS_TOKEN];
-    if (weights_of(r, slice->size) > most_weights(plan))
+    if (weights_of(r, slice->size) > most_weights(plan, r))
         return long_span ? AXIS_TOKEN : cut_first_axis(slice, cut->least);
     if (!plan_pass_has_room(plan, &pass)) {
         if (slice->size[0] == 1 && dense && long_span && slice->size[1] <= plan->caps.max_groups[1])
@@ -339,7 +391,7 @@ static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
 static enum vka_status make_weights(struct vka_plan *plan, const uint32_t size[4],
                                     struct recurrent *r)
 {
-    const uint64_t bytes = least(weights_of(r, size), most_weights(plan));
+    const uint64_t bytes = least(weights_of(r, size), most_weights(plan, r));
     const uint32_t shape[4] = {1, 1, 1, (uint32_t)(bytes / 4)};
     return plan_scratch(plan, VKA_F32, shape, &r->weights);
 }
@@ -366,6 +418,33 @@ static enum vka_status add_family(struct vka_plan *plan, struct recurrent *r)
     return plan_cut(plan, &cut, size);
 }
 
+/* Settles both kernels of chunks, and chooses the tile; *taken: whether it fits. */
+static enum vka_status choose_tile(struct vka_plan *plan, struct recurrent *chunked, bool *taken)
+{
+    const struct linear *l = chunked->l;
+    const struct caps *caps = &plan->caps;
+    *taken = tune_chunked_coop(caps, l->q.dtype, l->k.dtype, l->head_dim, l->value_dim,
+                               l->decay_kind, &chunked->tile);
+    if (*taken) {
+        ENSURE(plan_settle_kernel(plan, KERNEL_linear_chunked_coop));
+        ENSURE(plan_settle_kernel(plan, KERNEL_linear_weights_coop));
+        chunked->kernel = KERNEL_linear_chunked_coop;
+        *taken = !kernel_missing(KERNEL_linear_chunked_coop, caps) &&
+                 !kernel_missing(KERNEL_linear_weights_coop, caps);
+    }
+    if (*taken)
+        return VKA_OK;
+    chunked->kernel = KERNEL_linear_chunked;
+    *taken = tune_chunked(caps, l->head_dim, l->value_dim, l->decay_kind, &chunked->tile);
+    if (!*taken)
+        return VKA_OK;
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_chunked));
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_weights));
+    *taken = !kernel_missing(KERNEL_linear_chunked, caps) &&
+             !kernel_missing(KERNEL_linear_weights, caps);
+    return VKA_OK;
+}
+
 /* Whether some sequences may go by chunks, and from how many rows on. Where the other kernel is refused,
  * all do. */
 static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *chunked, bool *taken)
@@ -376,15 +455,8 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
     const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
     chunked->least = alone ? 0 : LINEAR_CHUNK;
     *taken = n >= chunked->least && linear_group(l) == 1 &&
-             (alone || tune_gains_by_chunks(caps, l->head_dim, l->value_dim)) &&
-             tune_chunked(caps, l->head_dim, l->value_dim, l->decay_kind, &chunked->tile);
-    if (!*taken)
-        return VKA_OK;
-    ENSURE(plan_settle_kernel(plan, KERNEL_linear_chunked));
-    ENSURE(plan_settle_kernel(plan, KERNEL_linear_weights));
-    *taken = !kernel_missing(KERNEL_linear_chunked, caps) &&
-             !kernel_missing(KERNEL_linear_weights, caps);
-    return VKA_OK;
+             (alone || tune_gains_by_chunks(caps, l->head_dim, l->value_dim));
+    return *taken ? choose_tile(plan, chunked, taken) : VKA_OK;
 }
 
 enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
