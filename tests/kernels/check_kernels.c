@@ -1,7 +1,7 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
  *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --one | --sample]
- *                   [--each N] [--slice I/N] [--bench] [--device NAME]
+ *                   [--each N] [--slice I/N] [--wide] [--bench] [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
@@ -9,8 +9,9 @@
  * $VKATTN_TEST_TURN (problems/turns.h) one of these, --one the middle one of these, --sample every
  * seventh, seventeenth or 51st, and with that number half of these where they compile long. --each
  * draws N problems of each case of an operation with a state, of whose sizes pipelines know nothing.
- * --slice 1/2 runs every second kernel and --slice 2/2 the others. --bench times the kernels that
- * passed. Without --seed the clock gives one. */
+ * --slice 1/2 runs every second kernel and --slice 2/2 the others, --wide those alone that a CPU driver
+ * of four lanes has not: of eight lanes, or with matrices. --bench times the kernels that passed.
+ * Without --seed the clock gives one. */
 #include "patience.h"
 #include "check.h"
 #include "gpu/quirks.h"
@@ -28,6 +29,9 @@
 
 #define SKIPPED 77
 #define TIMED_RUNS 7
+#define WIDE                                                                                \
+    (NEED_SUBGROUP_8 | NEED_EIGHT | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_MATRIX2_F16 | \
+     NEED_MATRIX2_BF16)
 #define MOST_PRINTED 8 /* failures of a kernel */
 #define FEW 3          /* cases of a kernel, with --few */
 /* --sample runs every seventh case, and every seventeenth of a kernel with many. Cases come from nested
@@ -64,7 +68,7 @@ struct settings {
     long only;
     uint32_t each;           /* problems of a case */
     unsigned slice, n_slice; /* kernels whose number is slice modulo n_slice */
-    bool few, one, sample, bench;
+    bool few, one, sample, wide, bench;
 };
 
 static const struct family *family_of(enum kernel kernel)
@@ -398,17 +402,12 @@ static bool parse_slice(const char *text, struct settings *s)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"kernel", required_argument, NULL, 'k'},
-        {"case", required_argument, NULL, 'c'},
-        {"bench", no_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'},
-        {"few", no_argument, NULL, 'f'},
-        {"one", no_argument, NULL, 'o'},
-        {"slice", required_argument, NULL, 'p'},
-        {"sample", no_argument, NULL, 'S'},
-        {"each", required_argument, NULL, 'e'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'}, {"few", no_argument, NULL, 'f'},
+        {"one", no_argument, NULL, 'o'},          {"slice", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},       {"each", required_argument, NULL, 'e'},
+        {"wide", no_argument, NULL, 'w'},         {NULL, 0, NULL, 0},
     };
     struct timespec now;
     uint64_t number;
@@ -434,6 +433,8 @@ static bool parse(int argc, char **argv, struct settings *s)
         } else if (o == 'e') {
             ok = parse_number(optarg, &number) && number > 0 && number <= UINT32_MAX;
             s->each = ok ? (uint32_t)number : 0;
+        } else if (o == 'w') {
+            s->wide = true;
         } else if (o == 'p') {
             ok = parse_slice(optarg, s);
         } else {
@@ -451,7 +452,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &s)) {
         fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
                         "                     [--few | --one | --sample] [--each N]\n"
-                        "                     [--slice I/N] [--bench] [--device NAME]\n");
+                        "                     [--slice I/N] [--wide] [--bench] [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);
@@ -467,7 +468,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < KERNEL_COUNT; k++) {
         if (s.kernel && strcmp(s.kernel, kernel_table[k].name) != 0)
             continue;
-        if ((unsigned)k % s.n_slice != s.slice)
+        if ((unsigned)k % s.n_slice != s.slice || (s.wide && !(kernel_table[k].needs & WIDE)))
             continue;
         found = true;
         ok &= check_kernel(device, &s, (enum kernel)k);
