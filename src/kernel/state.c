@@ -5,17 +5,13 @@
 #include "params/model.h"
 #include "params/state.h"
 
-#define LANE_FOURS 2u    /* of four features by four values: with 4, Intel's GPUs spill */
-#define CPU_FOURS 1u     /* of a CPU driver, which has 16 registers and compiles long code slowly */
-#define MOST_LANES 128u  /* every device starts so many */
-#define USUAL_LANES 64u  /* one subgroup of AMD's, two of others */
-#define COLUMN_LANES 32u /* of linear_chunked, for four values */
+#define LANE_FOURS 2u /* of four features by four values: with 4, Intel's GPUs spill */
+#define CPU_FOURS \
+    4u /* of a CPU driver: fewer lanes meet at barriers, but long code compiles slowly */
+#define MOST_LANES 128u   /* every device starts so many */
+#define USUAL_LANES 64u   /* one subgroup of AMD's, two of others */
+#define COLUMN_LANES 32u  /* of linear_chunked, for four values */
 #define CHUNKED_MOST 128u /* fours of features: longer rows are staged for too few values */
-/* A CPU driver takes narrower heads token by token: what tokens of a chunk do to one another costs the
- * same for few values. By chunks, heads of 16 x 64 took 1.7 times the processor time, of 32 x 32 1.1 times,
- * of 64 x 16 0.86 and of 32 x 128 0.7. */
-#define CPU_LEAST_KEYS 32u
-#define CPU_LEAST_WIDTH 128u
 #define LEAST_LANES 8u    /* for a CPU driver's subgroup */
 #define MOST_TOKENS 8u    /* staged at once: more gain nothing */
 #define SHARED_AIM 16384u /* bytes, of which a GPU's processor holds several workgroups */
@@ -48,11 +44,11 @@ bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_d
     const uint32_t most = (uint32_t)least(caps->properties.max_shared_memory, SHARED_AIM);
     struct recurrent_choice c = {.splits = 1, .tokens = MOST_TOKENS};
     const uint32_t fours = divide_up(head_dim, 4);
-    const bool cpu = caps->properties.type == VKA_DEVICE_CPU;
-    while (c.splits < MOST_LANES && c.splits * (cpu ? CPU_FOURS : LANE_FOURS) < fours)
-        c.splits *= 2;
-    if (c.splits * LANE_FOURS < fours)
+    const uint32_t own = caps->properties.type == VKA_DEVICE_CPU ? CPU_FOURS : LANE_FOURS;
+    if (fours > MOST_LANES * LANE_FOURS)
         return false;
+    while (c.splits < MOST_LANES && c.splits * own < fours)
+        c.splits *= 2;
     c.fours = divide_up(fours, c.splits);
     c.lanes = lanes_of(&caps->properties, c.splits, value_dim);
     while (c.tokens > 1 && shared_bytes(&c, decay) > most)
@@ -73,11 +69,9 @@ static uint32_t chunked_bytes(uint32_t fours, uint32_t columns)
     return 16 * (weights > states ? weights : states);
 }
 
-bool tune_gains_by_chunks(const struct caps *caps, uint32_t head_dim, uint32_t value_dim)
+bool tune_gains_by_chunks(const struct caps *caps)
 {
-    if (caps->properties.type != VKA_DEVICE_CPU)
-        return true;
-    return head_dim >= CPU_LEAST_KEYS && 2 * (uint64_t)head_dim + value_dim > CPU_LEAST_WIDTH;
+    return caps->properties.type != VKA_DEVICE_CPU;
 }
 
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,

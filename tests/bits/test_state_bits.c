@@ -408,7 +408,7 @@ TEST_PROGRAM_ARGUMENTS(state_bits)
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of states were compared\n");
         return 77;
     }
-    device->caps.properties.type = VKA_DEVICE_DISCRETE; /* has narrow heads by chunks */
+    device->caps.properties.type = VKA_DEVICE_DISCRETE; /* goes by chunks */
     by_matrices = argc > 1 && strcmp(argv[1], "matrices") == 0;
     if (by_matrices && kernel_missing(KERNEL_linear_chunked_coop, &device->caps)) {
         fprintf(stderr, "SKIPPED: %s\n", kernel_missing(KERNEL_linear_chunked_coop, &device->caps));

@@ -43,22 +43,25 @@ static void chunked(void **state)
     }
 }
 
-/* CPU drivers take narrow heads token by token, GPUs none. */
-static void narrow_heads(void **state)
+/* CPU drivers go token by token, with four fours of keys a lane, and as long rows as GPUs. */
+static void cpu_drivers(void **state)
 {
     (void)state;
-    static const struct {
-        uint32_t head_dim, value_dim;
-        bool gains;
-    } cases[] = {{1, 1, false},  {16, 512, false}, {31, 512, false}, {32, 64, false},
-                 {32, 65, true}, {64, 1, true},    {64, 16, true},   {128, 128, true}};
+    static const uint32_t cases[][2] = {
+        {1, 1}, {16, 1}, {17, 2}, {128, 8}, {1024, 64}}; /* keys, splits */
     struct caps cpu = discrete;
     cpu.properties.type = VKA_DEVICE_CPU;
+    assert_false(tune_gains_by_chunks(&cpu));
+    assert_true(tune_gains_by_chunks(&discrete));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const uint32_t keys = cases[i].head_dim, values = cases[i].value_dim;
-        assert_int_equal(tune_gains_by_chunks(&cpu, keys, values), cases[i].gains);
-        assert_true(tune_gains_by_chunks(&discrete, keys, values));
+        struct recurrent_choice c = {0};
+        assert_true(tune_recurrent(&cpu, cases[i][0], 128, DECAY_HEAD, &c));
+        assert_int_equal(c.splits, cases[i][1]);
+        assert_true(c.fours <= 4 && 4 * c.fours * c.splits >= cases[i][0]);
     }
+    struct recurrent_choice c = {0};
+    assert_false(tune_recurrent(&cpu, 1025, 1, DECAY_HEAD, &c));
+    assert_false(tune_recurrent(&discrete, 1025, 1, DECAY_HEAD, &c));
 }
 
 /* By matrix units: q and k of 16 bits, whole matrices of tokens, and heads of which they have half. */
@@ -106,7 +109,7 @@ static void matrices(void **state)
 
 TEST_PROGRAM(tune_state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(narrow_heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(cpu_drivers),
                                        cmocka_unit_test(matrices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
