@@ -31,6 +31,9 @@ layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
 layout(constant_id = TILE_SPLITS) const uint SPLITS = 0;
 layout(constant_id = TILE_STATE) const uint STATE = 0;
 layout(constant_id = TILE_LOG_SUM) const uint LOG_SUM = 0;
+layout(constant_id = TILE_PAGED) const uint IS_PAGED = 0;
+layout(constant_id = TILE_LOADS) const uint LOADS = 1;
+#define PAGED (IS_PAGED != 0)
 
 layout(local_size_x_id = TILE_LANES_X, local_size_y_id = TILE_LANES_Y) in;
 
@@ -57,6 +60,7 @@ shared vec4 exchange[ROWS * LANES_X / 4]; // [row][lane / 4]: one number a lane
 // Row r of this invocation is row r * LANES_Y + y of the tile. x: scores of four keys.
 vec4 x[TR], context[TR * TV];
 float row_max[TR], row_sum[TR];
+uint k_base, v_base, k_row, v_row; // first key and value of the sequence; from row to row
 uint seen, hidden; // bit r: row r saw a key; bit 4 r + i: it does not see key i
 
 uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
@@ -68,21 +72,68 @@ void stage_q(uint first, uint n, sequence s)
             p.scale * load_q(row_of(i / n), first + i % n, s);
 }
 
+// Vec4 d of key k of those that begin at `key`, and of a value. Past the last they are the last.
+vec4 read_k(uint k, uint d, sequence s)
+{
+    uint row = min(k, s.n_kv - 1), base = PAGED ? k_index(key_row(row, s), s) : k_base + row * k_row;
+    if (K_VEC != 2 || IS_SCALED(K_TYPE))
+        return load_k(base, d);
+    uint at = (base >> 2) + d;
+    return K_TYPE == TYPE_F32 ? k_vec4[at] : decode4(k_words2[at], K_TYPE);
+}
+
+vec4 read_v(uint k, uint d, sequence s)
+{
+    uint row = min(k, s.n_kv - 1), base = PAGED ? v_index(key_row(row, s), s) : v_base + row * v_row;
+    if (V_VEC != 2 || IS_SCALED(V_TYPE))
+        return load_v(base, d);
+    uint at = (base >> 2) + d;
+    return V_TYPE == TYPE_F32 ? v_vec4[at] : decode4(v_words2[at], V_TYPE);
+}
+
+// Vec4 `load` of this lane among `n` of a stage, row by row of `per`: its row and its column. Where
+// lanes take whole rows both follow from those of load 0, without a division.
+#define STAGED_ROW(load, per)                                                                      \
+    (THREADS % (per) == 0 ? gl_LocalInvocationIndex / (per) + (load) * (THREADS / (per))           \
+                          : ((load)*THREADS + gl_LocalInvocationIndex) / (per))
+#define STAGED_COLUMN(load, per)                                                                   \
+    (THREADS % (per) == 0 ? gl_LocalInvocationIndex % (per)                                        \
+                          : ((load)*THREADS + gl_LocalInvocationIndex) % (per))
+
+// Stages `n` vec4, `batch` of a lane at a time, so that their latencies overlap.
+#define STAGE(n, batch, read, place)                                                               \
+    for (uint begin = 0; begin < LOADS_OF(n); begin += batch) {                                    \
+        vec4 ahead[batch];                                                                         \
+        [[unroll]] for (uint i = 0; i < batch; i++) {                                              \
+            uint load = begin + i;                                                                 \
+            ahead[i] = read;                                                                       \
+        }                                                                                          \
+        [[unroll]] for (uint i = 0; i < batch; i++) {                                              \
+            uint load = begin + i;                                                                 \
+            if ((n) % (batch * THREADS) == 0 || load * THREADS + gl_LocalInvocationIndex < (n))    \
+                stage[place] = ahead[i];                                                           \
+        }                                                                                          \
+    }
+#define LOADS_OF(n) (((n) + THREADS - 1) / THREADS)
+#define ROUNDS_OF(n) ((LOADS_OF(n) + LOADS - 1) / LOADS)
+#define BATCH_OF(n) ((LOADS_OF(n) + ROUNDS_OF(n) - 1) / ROUNDS_OF(n))
+const uint K_BATCH = BATCH_OF(KEYS * DEPTH4), V_BATCH = BATCH_OF(V_KEYS * VALUE4);
+
+// Row of the stage that key k of a step lies in.
+uint k_place(uint k) { return k % 4 * LANES_X + k / 4; }
+
 void stage_k(uint key, uint first, sequence s)
 {
-    for (uint i = gl_LocalInvocationIndex; i < KEYS * DEPTH4; i += THREADS) {
-        uint k = i / DEPTH4, d = i % DEPTH4;
-        uint base = k_index(key_row(min(key + k, s.n_kv - 1), s), s);
-        stage[(k % 4 * LANES_X + k / 4) * K_PITCH + d] = load_k(base, first + d);
-    }
+    STAGE(KEYS * DEPTH4, K_BATCH,
+          read_k(key + STAGED_ROW(load, DEPTH4), first + STAGED_COLUMN(load, DEPTH4), s),
+          k_place(STAGED_ROW(load, DEPTH4)) * K_PITCH + STAGED_COLUMN(load, DEPTH4))
 }
 
 void stage_v(uint key, sequence s)
 {
-    for (uint i = gl_LocalInvocationIndex; i < V_KEYS * VALUE4; i += THREADS) {
-        uint base = v_index(key_row(min(key + i / VALUE4, s.n_kv - 1), s), s);
-        stage[i] = load_v(base, first_value4 + i % VALUE4);
-    }
+    STAGE(V_KEYS * VALUE4, V_BATCH,
+          read_v(key + STAGED_ROW(load, VALUE4), first_value4 + STAGED_COLUMN(load, VALUE4), s),
+          load * THREADS + gl_LocalInvocationIndex)
 }
 
 // Sets x to the scores of this lane's four keys for each row.
@@ -91,7 +142,7 @@ void score(uint key, sequence s)
     uint column = gl_LocalInvocationID.x * K_PITCH;
     [[unroll]] for (uint r = 0; r < TR; r++)
         x[r] = vec4(0.0);
-    for (uint first = 0; first < HEAD4; first += DEPTH4) {
+    [[dont_unroll]] for (uint first = 0; first < HEAD4; first += DEPTH4) { // for code caches
         barrier(); // the stage is free
         stage_k(key, first, s);
         if (Q_WHOLE == 0)
@@ -216,7 +267,7 @@ void add_tested(uint first)
 
 void add_values(uint key, bool test, sequence s)
 {
-    for (uint first = 0; first < KEYS; first += V_KEYS) {
+    [[dont_unroll]] for (uint first = 0; first < KEYS; first += V_KEYS) {
         if (first != 0)
             barrier(); // the stage is free
         stage_v(key + first, s);
@@ -396,6 +447,12 @@ void main()
     if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
+    if (!PAGED) {
+        k_base = k_index(s.kv_first, s);
+        v_base = v_index(s.kv_first, s);
+        k_row = p.k_row;
+        v_row = p.v_row;
+    }
     bool sink = mask_has(MASK_SINK);
     seen = 0;
     [[unroll]] for (uint r = 0; r < TR; r++) {

@@ -170,14 +170,16 @@ struct attention_params {
 #define TILE_K_TYPE 8
 #define TILE_V_TYPE 9
 #define TILE_O_TYPE 10
-#define TILE_K_VEC 11
-#define TILE_V_VEC 12
+#define TILE_K_VEC 11 /* rows begin and end at whole vec4; 2: and HEAD4 is all of head_dim */
+#define TILE_V_VEC 12 /* 2: and all VALUE4 features of every workgroup are there */
 #define TILE_GENERAL 13
 #define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
 #define TILE_SPLITS 15  /* the output is records */
 #define TILE_STATE 16
 #define TILE_LOG_SUM 17
-#define TILE_SPECS 18
+#define TILE_PAGED 18
+#define TILE_LOADS 19 /* vec4 of keys or values that a lane has on their way at a time */
+#define TILE_SPECS 20
 
 /* attention_coop: THREADS are SUBGROUPS subgroups of a multiple of M lanes; COLUMNS of them
  * share M rows; matrices as in matmul_coop. Buffer 13: words of attention_map. */

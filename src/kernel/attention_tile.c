@@ -13,6 +13,7 @@
 #define SHARED_AIM_WIDE 49152u /* of 256 invocations */
 
 #define VALUE_VEC4 16u  /* vec4 of context in registers of an invocation, all its rows */
+#define LOADS_MOST 4u   /* vec4 of keys or values on their way to shared memory */
 #define CONTEXT_VEC4 8u /* vec4 of context in registers of an invocation, one row */
 
 /* Sets lanes, which share a row, and the most rows of an invocation, where rows are many: so that
@@ -24,7 +25,9 @@ static void fit_registers(const struct vka_device_properties *has, uint32_t valu
     bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
     c->lanes = many || value4 <= 16 ? 8 : value4 <= 32 ? 16 : 32;
     c->rows = has->vendor_id == VENDOR_INTEL ? 2 : 4;
+    c->ahead = LOADS_MOST;
     if (tune_has_few_registers(has)) {
+        c->ahead = 1;
         c->lanes = value4 <= 16 ? 16 : 32;
         c->rows = 1;
     }
@@ -153,12 +156,15 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[TILE_K_TYPE] = o->k_type;
     key->spec[TILE_V_TYPE] = o->v_type;
     key->spec[TILE_O_TYPE] = o->o_type;
-    key->spec[TILE_K_VEC] = o->k_vec;
-    key->spec[TILE_V_VEC] = o->v_vec;
+    key->spec[TILE_K_VEC] = o->k_vec && o->head_dim == 4 * c->head4 ? 2 : o->k_vec;
+    key->spec[TILE_V_VEC] =
+        o->v_vec && o->value_dim == 4 * c->value4 * c->n_feature_tile ? 2 : o->v_vec;
     key->spec[TILE_GENERAL] = o->bias || o->dropout;
     key->spec[TILE_Q_WHOLE] = c->q_whole;
     key->spec[TILE_SPLITS] = c->n_split > 1;
     key->spec[TILE_LOG_SUM] = attention_stores_log_sum(c, o);
+    key->spec[TILE_PAGED] = o->paged;
+    key->spec[TILE_LOADS] = c->ahead;
 }
 
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
