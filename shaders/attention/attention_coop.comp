@@ -41,7 +41,7 @@ const uint K_TYPE = HALF_TYPE;
 const uint V_TYPE = HALF_TYPE;
 #define PAGED (IS_PAGED != 0)
 const bool Q_MATRICES = (AHEAD & AHEAD_Q) != 0, KEYS_AHEAD = (AHEAD & AHEAD_KEYS) != 0;
-const bool VALUES_AHEAD = (AHEAD & AHEAD_VALUES) != 0;
+const bool VALUES_AHEAD = (AHEAD & AHEAD_VALUES) != 0, ONE_STAGE = (AHEAD & AHEAD_ONE_STAGE) != 0;
 
 layout(local_size_x_id = ATTENTION_COOP_THREADS) in;
 
@@ -64,20 +64,28 @@ const uint VALUE8 = VALUE / 8;
 const uint K_PITCH = HEAD8 + 1;
 const uint V_PITCH = KEYS / 8 + 1;
 const uint S_PITCH = KEYS / 4 + 1;
-// Weights [row][8 keys] lie over the scores, unless other subgroups may still read those.
-const uint W_AT = COLUMNS == 1 ? 0 : ROWS * S_PITCH;
-const uint W_PITCH = COLUMNS == 1 ? S_PITCH : KEYS / 8 + 1;
-const uint ZEROS_AT = ROWS * (COLUMNS == 1 ? S_PITCH : S_PITCH + W_PITCH);
-// The stage holds keys [key][vector], values [feature][vector of 8 keys], and q [row][vector],
-// which lies over both where it moves on to registers.
-const uint V_STAGE = KEYS * K_PITCH;
-const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
-const uint Q_STAGE = Q_MATRICES ? 0 : KV_STAGE;
-shared uvec4 stage[Q_STAGE + ROWS * K_PITCH > KV_STAGE ? Q_STAGE + ROWS * K_PITCH : KV_STAGE];
-// Scores [row][4 keys]; weights; N zeros. At the end, the context [row][N features] of a matrix.
-shared uvec4 scores[ZEROS_AT + N / 4];
+// Shared memory holds keys [key][vector], values [feature][vector of 8 keys], q [row][vector], which
+// lies over both where it moves on to registers, scores [row][4 keys], weights [row][8 keys] and N
+// zeros; at the end, over the scores, the context [row][N features] of a matrix. In ONE_STAGE scores
+// lie over the keys, and values over both. Weights lie over the scores, unless other subgroups may
+// still read those.
+const bool WEIGHTS_APART = COLUMNS > 1 || ONE_STAGE;
+const uint W_PITCH = WEIGHTS_APART ? KEYS / 8 + 1 : S_PITCH;
+const uint K_END = KEYS * K_PITCH, S_VECTORS = ROWS * S_PITCH;
+const uint V_STAGE = ONE_STAGE ? 0 : K_END;
+const uint V_END = V_STAGE + VALUE * V_PITCH;
+const uint KV_END = V_END > K_END ? V_END : K_END;
+const uint STEP_END = ONE_STAGE && S_VECTORS > KV_END ? S_VECTORS : KV_END;
+const uint Q_STAGE = Q_MATRICES ? 0 : STEP_END;
+const uint Q_END = Q_STAGE + ROWS * K_PITCH > STEP_END ? Q_STAGE + ROWS * K_PITCH : STEP_END;
+const uint S_AT = ONE_STAGE ? 0 : Q_END;
+const uint W_AT = ONE_STAGE ? Q_END : WEIGHTS_APART ? S_AT + S_VECTORS : S_AT;
+const uint ZEROS_AT = WEIGHTS_APART ? W_AT + ROWS * W_PITCH : S_AT + S_VECTORS;
+shared uvec4 stage[ZEROS_AT + N / 4];
+#define scores stage
 shared vec4 factors[ROWS / 4]; // of the context of each row; its row_sum at the end
 #define FACTOR(t) factors[(t) / 4][(t) % 4] // matrices are loaded from multiples of 16 bytes
+shared sequence kept; // ONE_STAGE: what is wanted after the last step, for it takes registers
 shared uint nonfinite[2]; // first and end key of the steps that had NaN or Inf among their values
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
@@ -104,6 +112,7 @@ void subgroup_barrier_shared()
 
 // Few rows read keys and values once, from memory; tiles of many share them in a cache.
 #define VALUE_BESIDE (ROWS <= 16 ? 4u : 1u)
+#include "attention/coop_lane_q.glsl"
 #include "attention/coop_stage.glsl"
 
 // Waits for the subgroups that share rows.
@@ -128,19 +137,20 @@ void score()
                     gl_CooperativeMatrixLayoutColumnMajor);
         LEFT a = q_matrices[Q_MATRICES ? h : 0];
         if (!Q_MATRICES)
-            coopMatLoad(a, stage, Q_STAGE + first_lane_row() * K_PITCH + h * (K / 8), K_PITCH,
-                        gl_CooperativeMatrixLayoutRowMajor);
+            a = staged_q(h);
         sum[n] = coopMatMulAdd(a, b, sum[n]);
     }
+    if (ONE_STAGE)
+        barrier(); // all have read the keys
     [[unroll]] for (uint n = 0; n < KEY_MATRICES; n++)
-        coopMatStore(sum[n], scores, first_lane_row() * S_PITCH + (mine + n * N) / 4, S_PITCH,
-                     gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(sum[n], scores, S_AT + first_lane_row() * S_PITCH + (mine + n * N) / 4,
+                     S_PITCH, gl_CooperativeMatrixLayoutRowMajor);
 }
 
 // Applies biases to this lane's scores of a step, and makes them -Inf where keys are hidden.
 void mask_scores(uint key, bool test, sequence s)
 {
-    uint t = lane_row(), first = row_lane() * LANE_KEYS, at = t * S_PITCH + first / 4;
+    uint t = lane_row(), first = row_lane() * LANE_KEYS, at = S_AT + t * S_PITCH + first / 4;
     uvec2 range = ranges[t];
     subgroup_barrier_shared(); // the scores are there
     [[dont_unroll]] for (uint i = 0; i < LANE_KEYS; i++) {
@@ -170,7 +180,7 @@ uint kept_keys(uint key, sequence s)
 // Largest score of this lane's row in a step, in the units of shared memory.
 float find_max()
 {
-    uint at = lane_row() * S_PITCH + gl_SubgroupInvocationID / M * (COLUMNS * LANE_KEYS / 4);
+    uint at = S_AT + lane_row() * S_PITCH + gl_SubgroupInvocationID / M * (COLUMNS * LANE_KEYS / 4);
     vec4 top = vec4(MINUS_INFINITY);
     [[unroll]] for (uint i = 0; i < COLUMNS * LANE_KEYS / 4; i++)
         top = max(top, uintBitsToFloat(scores[at + i]));
@@ -184,7 +194,7 @@ float find_max()
 void weigh(uint key, sequence s)
 {
     float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
-    uint t = lane_row(), at = t * S_PITCH + row_lane() * (LANE_KEYS / 4);
+    uint t = lane_row(), at = S_AT + t * S_PITCH + row_lane() * (LANE_KEYS / 4);
     float now = max(row_max, scale * find_max());
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are 0
     float factor = exp2(row_max - shift);
@@ -239,6 +249,8 @@ void step(uint key, uint next, bool test, sequence s)
 {
     if (!KEYS_AHEAD)
         load_keys(key, s);
+    if (ONE_STAGE)
+        barrier(); // all have read the values before
     store_keys();
     barrier(); // keys are there; all have read the values before
     if (VALUES_AHEAD)
@@ -251,6 +263,8 @@ void step(uint key, uint next, bool test, sequence s)
     weigh(key, s);
     if (!VALUES_AHEAD)
         load_values(key, s);
+    if (ONE_STAGE)
+        barrier(); // all have read the scores
     store_values();
     if (test)
         clean_values(key);
@@ -290,7 +304,10 @@ void main()
         nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? NO_KEY : 0;
     if (gl_LocalInvocationIndex < N / 4)
         scores[ZEROS_AT + gl_LocalInvocationIndex] = uvec4(0);
+    if (ONE_STAGE && gl_LocalInvocationIndex == 0)
+        kept = s;
     stage_q(s);
+    spread_q();
     if ((STATE & STATE_LOAD) != 0)
         load_state();
     uvec4 bound = find_bounds(s);
@@ -307,5 +324,7 @@ void main()
         else
             begin_next(key + KEYS, s);
     }
+    if (ONE_STAGE)
+        s = kept;
     store_rows(keys, s);
 }

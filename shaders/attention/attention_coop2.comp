@@ -76,6 +76,7 @@ const uint FILLED = LOADS_END > X_END ? LOADS_END : X_END;
 shared uvec4 stage[FILLED > ZEROS_AT + N / 4 ? FILLED : ZEROS_AT + N / 4];
 // Before and after the keys, for coop_store.glsl: a matrix [row][N floats] of each subgroup; N zeros.
 #define scores stage
+const uint S_AT = 0;
 shared float factors[ROWS]; // row_sum of each row at the end
 shared uint nonfinite[2];   // first and end key of the steps that had NaN or Inf among their values
 shared uint seen_rows[SUBGROUPS]; // GENERAL: a bit for each row of a subgroup that saw a key

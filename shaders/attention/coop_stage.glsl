@@ -1,6 +1,10 @@
 // Keys, values and q of attention_coop on their way to its stage in shared memory.
 #include "attention/halves.glsl"
 
+#ifndef Q_ROWS_AT // where stage_q puts the rows of q
+#define Q_ROWS_AT Q_STAGE
+#endif
+
 // Vectors of keys on their way to shared memory, one a load: constants alone index them.
 const uint K_LOADS = (KEYS * HEAD8 + THREADS - 1) / THREADS;
 uvec4 k_ahead[K_LOADS];
@@ -25,7 +29,7 @@ void stage_q(sequence s)
         else
             [[dont_unroll]] for (uint e = 0; e < end; e++)
                 x[e >> 1] |= half_bits(q_words[at + e >> 1], at + e) << 16 * (e & 1);
-        stage[Q_STAGE + t * K_PITCH + d / 8] = x ^ (p.scale < 0.0 ? 0x80008000u : 0u);
+        stage[Q_ROWS_AT + t * K_PITCH + d / 8] = x ^ (p.scale < 0.0 ? 0x80008000u : 0u);
     }
     barrier();
     if (Q_MATRICES) {
@@ -102,9 +106,11 @@ void begin_next(uint key, sequence s)
 
 void store_keys()
 {
+    uint mine = gl_LocalInvocationIndex / HEAD8 * K_PITCH + gl_LocalInvocationIndex % HEAD8;
     [[unroll]] for (uint j = 0; j < K_LOADS; j++) {
         uint i = j * THREADS + gl_LocalInvocationIndex;
         if (KEYS * HEAD8 % THREADS == 0 || i < KEYS * HEAD8)
-            stage[i / HEAD8 * K_PITCH + i % HEAD8] = k_ahead[j];
+            stage[THREADS % HEAD8 == 0 ? mine + j * (THREADS / HEAD8 * K_PITCH)
+                                       : i / HEAD8 * K_PITCH + i % HEAD8] = k_ahead[j];
     }
 }

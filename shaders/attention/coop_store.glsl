@@ -34,7 +34,7 @@ vec2 find_nonfinite(uint t, uint feature, sequence s)
 #define HIDDEN -1.0 // row_sum of a row that saw no key
 
 // Vector of 4 floats at which a matrix lies over the scores of this subgroup, and its element e.
-uint matrix_at() { return first_lane_row() * S_PITCH + column() * (N / 4); }
+uint matrix_at() { return S_AT + first_lane_row() * S_PITCH + column() * (N / 4); }
 #define MATRIX(e) scores[matrix_at() + (e) / N * S_PITCH + (e) % N / 4][(e) % 4]
 
 // Feature of this workgroup at column c of this subgroup's matrix j.

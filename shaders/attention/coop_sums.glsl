@@ -27,11 +27,11 @@ void finish_row(uint t, sequence s)
     precise float natural_max = row_max * 0.69314718; // ln 2
     float sum = 0.0;
     barrier(); // the scores are free
-    scores[t * S_PITCH + row_lane() / 4][row_lane() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
+    scores[S_AT + t * S_PITCH + row_lane() / 4][row_lane() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
     barrier();
     seen = false;
     for (uint i = 0; i < ROW_LANES; i++) {
-        float x = uintBitsToFloat(scores[t * S_PITCH + i / 4][i % 4]);
+        float x = uintBitsToFloat(scores[S_AT + t * S_PITCH + i / 4][i % 4]);
         seen = seen || x != HIDDEN;
         sum += x == HIDDEN ? 0.0 : x;
     }

@@ -58,7 +58,7 @@ void store_values()
 {
     [[unroll]] for (uint j = 0; j < V_LOADS * VALUE_KEYS; j += 2) {
         uint at = value_place(j), place = value_pair(j) % 4;
-        if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < KV_STAGE) {
+        if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < V_END) {
             STORE_FEATURES(0)
             STORE_FEATURES(1)
             STORE_FEATURES(2)
@@ -73,7 +73,7 @@ void clean_values(uint key)
 {
     [[dont_unroll]] for (uint x = 0; x < V_LOADS * VALUE_KEYS * 4; x++) {
         uint pair = value_pair(x / 8 * 2), at = value_place(x / 8 * 2) + x % 8 * V_PITCH;
-        if (at >= KV_STAGE)
+        if (at >= V_END)
             break;
         uint word = stage[at][pair % 4], y = finite(word);
         if (word != y) {

@@ -36,22 +36,35 @@
 /* Bytes of shared memory a workgroup takes where possible, so that a processor has room for
  * several. */
 #define SHARED_AIM 40960u
+#define SHARED_AIM_ONE_STAGE 49152u
 
-/* AHEAD_ bits by the registers of a lane. */
+/* AHEAD_ bits by the registers of a lane. Where these are few, q stays in shared memory; with heads
+ * that leave too little of it, what a step has in turn lies in one place, for which only subgroups
+ * that share rows wait for each other anyway. */
 static uint32_t ahead_of(const struct caps *caps, const struct attention_choice *c)
 {
-    if (caps->matrix_registers < MATRIX_REGISTERS)
-        return caps->matrix_registers < AHEAD_LEAST ? 0 : AHEAD_VALUES;
-    return AHEAD_VALUES | AHEAD_Q | (c->head4 > AHEAD_MOST / 4 ? 0 : AHEAD_KEYS);
+    if (caps->matrix_registers >= MATRIX_REGISTERS)
+        return AHEAD_VALUES | AHEAD_Q | (c->head4 > AHEAD_MOST / 4 ? 0 : AHEAD_KEYS);
+    uint32_t ahead = caps->matrix_registers < AHEAD_LEAST ? 0 : AHEAD_VALUES | AHEAD_LANE_Q;
+    bool whole = (c->head4 & (c->head4 - 1)) == 0; /* others spill addresses of loads */
+    if (c->columns > 1 && c->head4 > KEYS_MOST / 4 && whole)
+        ahead |= AHEAD_ONE_STAGE | AHEAD_LANE_Q;
+    return ahead;
 }
 
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
     uint64_t rows = c->tile, keys = c->keys, k_pitch = c->head4 / 2 + 1;
-    uint64_t stage = keys * k_pitch + 4 * c->value4 * (keys / 8 + 1), q = rows * k_pitch;
+    uint64_t k = keys * k_pitch, v = 4 * c->value4 * (keys / 8 + 1), q = rows * k_pitch;
+    uint64_t scores = rows * (keys / 4 + 1), stage = k + v;
+    if (c->ahead & AHEAD_ONE_STAGE) {
+        stage = k > v ? k : v;
+        stage = stage > scores ? stage : scores;
+        scores = 0;
+    }
     stage = !(c->ahead & AHEAD_Q) ? stage + q : stage > q ? stage : q;
     uint64_t weights = c->columns > 1 ? rows * (keys / 8 + 1) : 0;
-    return 16 * (stage + rows * (keys / 4 + 1) + weights + c->size.n / 4) + 4 * (3 * rows + 5);
+    return 16 * (stage + scores + weights + c->size.n / 4) + 4 * (3 * rows + 12);
 }
 
 /* Registers of a lane, of 32 bits, for the context and the scores of a step. */
@@ -67,6 +80,15 @@ static bool keys_fit(const struct attention_choice *c, uint32_t subgroup_size)
            scores % SCORES_LEAST == 0 && scores <= SCORES_MOST;
 }
 
+static uint32_t keys_most(const struct caps *caps, const struct attention_problem *problem,
+                          const struct attention_choice *c)
+{
+    bool half = c->head4 > KEYS_MOST / 4;
+    if (c->ahead & AHEAD_ONE_STAGE)
+        half = caps->matrix_registers < AHEAD_LEAST;
+    return half && !attention_has_few_rows(problem) ? KEYS_MOST / 2 : KEYS_MOST;
+}
+
 /* Sets rows, and keys of at least `least`, to the most whose tiles fit `shared` bytes; false where
  * none do. */
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
@@ -79,8 +101,8 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
         c->lanes = c->lanes_y * size;
         if (c->tile % c->size.m || c->lanes > caps->properties.max_workgroup)
             continue;
-        uint32_t most = !few && c->head4 > KEYS_MOST / 4 ? KEYS_MOST / 2 : KEYS_MOST;
-        for (c->keys = most >> attention_step_variant(problem); c->keys >= least; c->keys /= 2)
+        for (c->keys = keys_most(caps, problem, c) >> attention_step_variant(problem);
+             c->keys >= least; c->keys /= 2)
             if (keys_fit(c, size) && registers(c, size) <= caps->matrix_registers / 2 &&
                 shared_bytes(c) <= shared)
                 return true;
@@ -96,9 +118,11 @@ static bool set_columns(const struct caps *caps, const struct attention_problem 
     uint32_t most = caps->properties.max_shared_memory;
     for (uint32_t i = 1; i <= COLUMNS_MOST; i *= 2) {
         c->columns = attention_has_few_rows(problem) ? COLUMNS_MOST / i : i;
+        c->ahead = ahead_of(caps, c);
         uint32_t multiple = c->size.n * c->columns;
         c->value4 = divide_up(problem->value_dim, multiple) * multiple / 4;
-        if (set_tiles(caps, problem, least, most < SHARED_AIM ? most : SHARED_AIM, c) ||
+        uint32_t aim = c->ahead & AHEAD_ONE_STAGE ? SHARED_AIM_ONE_STAGE : SHARED_AIM;
+        if (set_tiles(caps, problem, least, most < aim ? most : aim, c) ||
             set_tiles(caps, problem, least, most, c))
             return true;
     }
@@ -120,7 +144,6 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         problem->value_dim > DIM_MOST)
         return false;
     c.head4 = divide_up(problem->head_dim, c.size.k) * c.size.k / 4;
-    c.ahead = ahead_of(caps, &c);
     if (!set_columns(caps, problem, KEYS_WANTED >> attention_step_variant(problem), &c) &&
         !set_columns(caps, problem, KEYS_LEAST, &c))
         return false;
@@ -135,6 +158,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
 static void set_key(const struct attention_choice *c, const struct attention_operands *o,
                     struct pipeline_key *key)
 {
+    /* Registers for values on their way are wanted elsewhere. */
+    bool crowded = c->ahead & AHEAD_ONE_STAGE && (c->n_split > 1 || o->bias || o->dropout);
     key->n_spec = ATTENTION_COOP_SPECS;
     key->spec[ATTENTION_COOP_THREADS] = c->lanes;
     key->spec[ATTENTION_COOP_SUBGROUPS] = c->lanes_y;
@@ -145,7 +170,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_COOP_HEAD] = 4 * c->head4;
     key->spec[ATTENTION_COOP_VALUE] = 4 * c->value4;
     key->spec[ATTENTION_COOP_KEYS] = c->keys;
-    key->spec[ATTENTION_COOP_AHEAD] = c->ahead;
+    key->spec[ATTENTION_COOP_AHEAD] = crowded ? c->ahead & ~AHEAD_VALUES : c->ahead;
     key->spec[ATTENTION_COOP_O_TYPE] = o->o_type;
     key->spec[ATTENTION_COOP_K_VEC] = attention_vec_of(o->k_vectors, o->head_dim, 4 * c->head4);
     key->spec[ATTENTION_COOP_V_VEC] =

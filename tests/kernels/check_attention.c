@@ -166,13 +166,16 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
 }
 
 /* attention_coop: registers that make it spread a context over one, two or four subgroups, and keep
- * q in registers or not; wide heads need many. attention_coop2: registers that it needs at least,
+ * q in registers or not; wide heads need many, but of matrices of few rows. attention_coop2: registers that it needs at least,
  * or more for more rows and keys. */
-static uint32_t draw_registers(enum kernel kernel, struct rng *rng, const struct problem *p)
+static uint32_t draw_registers(const struct check *c, struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {96, 80, 48};
     bool wide = p->head_dim > 40 || p->value_dim > 40;
-    if (is_attention_coop2(kernel))
+    if (wide && c->kernel == KERNEL_attention_coop_f16 && c->device->caps.matrix_f16.m <= 8 &&
+        rng_chance(rng, 60))
+        return few[rng_range(rng, 0, 1)];
+    if (is_attention_coop2(c->kernel))
         return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : 96;
     return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
            : rng_chance(rng, 25) ? MATRIX_REGISTERS
@@ -184,7 +187,7 @@ static void run_case(struct check *c, const struct problem *p)
     struct problem_result result;
     char text[CASE_TEXT];
     if (is_attention_coop(c->kernel))
-        c->device->caps.matrix_registers = draw_registers(c->kernel, &c->rng, p);
+        c->device->caps.matrix_registers = draw_registers(c, &c->rng, p);
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!set_has(result.kernels, c->kernel))

@@ -260,16 +260,16 @@ static void few_registers(void **state)
     struct attention_problem p = many_halves;
     static const struct {
         uint32_t subgroup, registers, n, dim; /* given */
-        uint32_t columns, tile, keys;         /* chosen */
-    } cases
-        [] =
-            {
-                {16, 96, 16, 64, 1, 64, 32},
-                {16, 96, 16, 80, 2, 64, 32}, /* 80 features: 96, so that both columns have as many */
-                {16, 96, 16, 128, 2, 32, 32},
-                {8, 80, 8, 64, 4, 64, 32},
-                {8, 80, 8, 128, 4, 32, 32},
-            };
+        uint32_t columns, tile, keys, ahead;  /* chosen */
+    } cases[] = {
+        {16, 96, 16, 64, 1, 64, 32, AHEAD_VALUES | AHEAD_LANE_Q},
+        /* 80 features: 96, so that both columns have as many */
+        {16, 96, 16, 80, 2, 64, 32, AHEAD_VALUES | AHEAD_LANE_Q},
+        {16, 96, 16, 128, 2, 64, 64, AHEAD_VALUES | AHEAD_ONE_STAGE | AHEAD_LANE_Q},
+        {16, 96, 16, 256, 4, 16, 64, AHEAD_VALUES | AHEAD_ONE_STAGE | AHEAD_LANE_Q},
+        {8, 80, 8, 64, 4, 64, 32, 0},
+        {8, 80, 8, 128, 4, 64, 32, AHEAD_ONE_STAGE | AHEAD_LANE_Q},
+    };
     for (size_t i = 0; i < COUNTOF(cases); i++) {
         struct attention_choice c;
         caps.least_subgroup = cases[i].subgroup;
@@ -281,7 +281,7 @@ static void few_registers(void **state)
         assert_int_equal(c.columns, cases[i].columns);
         assert_int_equal(c.tile, cases[i].tile);
         assert_int_equal(c.keys, cases[i].keys);
-        assert_int_equal(c.ahead, cases[i].registers < 96 ? 0 : AHEAD_VALUES);
+        assert_int_equal(c.ahead, cases[i].ahead);
     }
 }
 
