@@ -1,9 +1,9 @@
 // Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup takes a
 // tile of C: SUBS_M x SUBS_N subgroups hold MATS_M x MATS_N matrices of it each; others only load.
-// DEPTH k of both inputs at a time are in shared memory, while the next ones load. Each element is
-// summed in steps of K, whatever the tile: so its bits do not depend on the number of rows. Any
-// size and strides; both inputs have type A_TYPE, or B is quantised and rounded to it. See
-// matmul_params.
+// DEPTH k of both inputs at a time are in shared memory, while the next ones load; with HALVES one
+// half of them is stored while the other is multiplied. Each element is summed in steps of K,
+// whatever the tile: so its bits do not depend on the number of rows. Any size and strides; both
+// inputs have type A_TYPE, or B is quantised and rounded to it. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -43,6 +43,7 @@ layout(constant_id = MATMUL_COOP_DEPTH) const uint DEPTH = 32;
 layout(constant_id = MATMUL_COOP_A_ROWS) const uint A_ROWS = 128;
 layout(constant_id = MATMUL_COOP_EDGE) const uint EDGE = 3;
 layout(constant_id = MATMUL_COOP_C_VEC) const uint C_VEC = 0;
+layout(constant_id = MATMUL_COOP_HALVES) const uint HALVES = 0;
 
 layout(local_size_x_id = MATMUL_COOP_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
@@ -72,13 +73,17 @@ const bool IDLE = THREADS > SUBS_M * SUBS_N * LANES; // some subgroups only load
 // of a matrix start in different banks. Rows of A from A_ROWS on are any values: no result that is
 // stored depends on them.
 const uint MOST_UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
-const uint UNROLLED = DEPTH < MOST_UNROLLED ? DEPTH : MOST_UNROLLED;
-const uint ROW_VECTORS = DEPTH / 8;
+// A tile is stored in STAGES of STAGE_DEPTH k; place_of() and the loads of an invocation are those
+// of one.
+const uint STAGES = HALVES != 0 ? 2 : 1;
+const uint STAGE_DEPTH = DEPTH / STAGES;
+const uint ROW_VECTORS = STAGE_DEPTH / 8;
+const uint UNROLLED = STAGE_DEPTH < MOST_UNROLLED ? STAGE_DEPTH : MOST_UNROLLED;
 // With BUNDLES the words of quantised B pass through shared memory as they are, and a lane decodes
 // bundles of 64 values. Each bundle is padded by a vector too: lanes store bundles at once.
 const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0;
 #define PADDED(vector) (BUNDLES ? (vector) + (vector) / 8 : (vector))
-const uint PITCH = BUNDLES ? DEPTH / 64 * 9 | 1 : ROW_VECTORS + 1;
+const uint PITCH = BUNDLES ? DEPTH / 64 * 9 | 1 : DEPTH / 8 + 1;
 const uint ROW_BUNDLES = DEPTH / 64;
 const uint RAW_WORDS = DEPTH / 128 * BUNDLE_PAIR_WORDS(B_TYPE); // of a column
 const uint RAW_VECTORS = RAW_HALVES ? RAW_HALF_VECTORS(DEPTH) : (RAW_WORDS + 3) / 4;
@@ -99,7 +104,9 @@ const uint FEW = SUBS_M * MATS_M * MATS_N == 1 || IS_QUANT(B_TYPE) ? 1 : 0; // h
 const uint UNEVEN = FEW + (EDGE & COOP_EDGE_MN) + THREADS % ROW_VECTORS;
 const bool A_STEPS = A_VEC != 0 && UNEVEN + A_ROWS * ROW_VECTORS % THREADS == 0;
 const bool B_STEPS = B_VEC != 0 && UNEVEN + BN * ROW_VECTORS % THREADS == 0;
-uvec4 a_next[A_LOADS], b_next[B_LOADS];
+uvec4 a_next[STAGES * A_LOADS], b_next[STAGES * B_LOADS];
+#define A_NEXT(i) a_next[stage * A_LOADS + i]
+#define B_NEXT(i) b_next[stage * B_LOADS + i]
 uint raw_at[RAW_LOADS]; // of words; with RAW_HALVES of the row, in half words
 uint raw_first;         // with RAW_HALVES: of the tile's first row, in half words
 uvec4 raw_next[RAW_LOADS];
@@ -218,8 +225,8 @@ void load_raw(uint k0)
     }
 }
 
-// Loads the tiles from k0 on; 0 beyond the end of k.
-void load_tiles(uint k0)
+// Loads a stage of the tiles, which begins at k0; 0 beyond the end of k.
+void load_tiles(uint stage, uint k0)
 {
     uint a_step = THREADS / ROW_VECTORS * (p.a_row / 8);
     uint b_step = THREADS / ROW_VECTORS * (p.b_row / 8);
@@ -227,26 +234,26 @@ void load_tiles(uint k0)
         load_raw(k0);
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint k = k0 + place_of(i).y;
-        a_next[i] = uvec4(0);
+        A_NEXT(i) = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
             continue;
-        a_next[i] = A_STEPS      ? a_vectors[a_at[0] + k0 / 8 + i * a_step]
+        A_NEXT(i) = A_STEPS      ? a_vectors[a_at[0] + k0 / 8 + i * a_step]
                     : A_VEC != 0 ? a_vectors[a_at[i] + k0 / 8]
                                : load_a(0, a_at[i] + k0 * p.a_col, p.a_col, p.k - k, A_TYPE);
         if (RELU != 0)
-            a_next[i] = uvec4(relu2(a_next[i].x), relu2(a_next[i].y), relu2(a_next[i].z),
-                              relu2(a_next[i].w));
+            A_NEXT(i) = uvec4(relu2(A_NEXT(i).x), relu2(A_NEXT(i).y), relu2(A_NEXT(i).z),
+                              relu2(A_NEXT(i).w));
     }
     [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uint k = k0 + place_of(i).y;
-        b_next[i] = uvec4(0);
+        B_NEXT(i) = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
             continue;
         if (IS_QUANT(B_TYPE)) {
-            b_next[i] = round_quants(b_at[i], k);
+            B_NEXT(i) = round_quants(b_at[i], k);
             continue;
         }
-        b_next[i] = B_STEPS      ? b_vectors[b_at[0] + k0 / 8 + i * b_step]
+        B_NEXT(i) = B_STEPS      ? b_vectors[b_at[0] + k0 / 8 + i * b_step]
                     : B_VEC != 0 ? b_vectors[b_at[i] + k0 / 8]
                                : load_b(0, b_at[i] + k0 * p.b_col, p.b_col, p.k - k, A_TYPE);
     }
@@ -283,7 +290,8 @@ void stage_bundles(uint k0)
     }
 }
 
-void stage_tiles(uint k0)
+// Stores a stage of the tiles; the tiles begin at k0.
+void stage_tiles(uint stage, uint k0)
 {
     if (BUNDLES) {
         stage_raw();
@@ -293,13 +301,13 @@ void stage_tiles(uint k0)
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
         if (A_ROWS * ROW_VECTORS % THREADS == 0 || place.x < A_ROWS)
-            tiles[place.x * PITCH + PADDED(place.y / 8)] =
-                IS_QUANT(B_TYPE) ? in_order(a_next[i]) : a_next[i];
+            tiles[place.x * PITCH + PADDED(stage * ROW_VECTORS + place.y / 8)] =
+                IS_QUANT(B_TYPE) ? in_order(A_NEXT(i)) : A_NEXT(i);
     }
     [[unroll]] for (uint i = 0; !BUNDLES && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
         if (BN * ROW_VECTORS % THREADS == 0 || place.x < BN)
-            tiles[B_FIRST + place.x * PITCH + place.y / 8] = b_next[i];
+            tiles[B_FIRST + place.x * PITCH + stage * ROW_VECTORS + place.y / 8] = B_NEXT(i);
     }
 }
 
@@ -396,7 +404,7 @@ uvec2 tile_of_group()
     return uvec2(i / rows, band * COOP_BAND + i % rows);
 }
 
-// Adds k from k0 on, a multiple of UNROLLED.
+// Adds UNROLLED k of the tiles, from k0 on, a multiple of it.
 void add_unrolled(uvec2 own, uint k0)
 {
     uint vector = PADDED(k0 / 8);
@@ -412,6 +420,50 @@ void add_unrolled(uvec2 own, uint k0)
             [[unroll]] for (uint i = 0; i < MATS_M; i++)
                 acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
         }
+    }
+}
+
+// Adds all k, a tile after the other.
+void add_whole(uvec2 own, bool adds)
+{
+    load_tiles(0, 0);
+    for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
+        stage_tiles(0, k0);
+        barrier();
+        if (k0 + DEPTH < p.k)
+            load_tiles(0, k0 + DEPTH);
+        if (adds && DEPTH == UNROLLED)
+            add_unrolled(own, 0);
+        else if (adds)
+            [[dont_unroll]] for (uint k = 0; k < DEPTH; k += UNROLLED)
+                add_unrolled(own, k);
+        if (!BUNDLES)
+            barrier();
+    }
+}
+
+// Adds all k by halves of a tile: what is stored or loads meanwhile is the other half, so that one
+// barrier stands between two of them, and a load has the time of two to arrive.
+void add_halves(uvec2 own)
+{
+    load_tiles(0, 0);
+    load_tiles(1, STAGE_DEPTH);
+    stage_tiles(0, 0);
+    if (DEPTH < p.k)
+        load_tiles(0, DEPTH);
+    for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
+        bool more = k0 + DEPTH < p.k;
+        barrier(); // the first half is there, the second has been read
+        stage_tiles(1, k0);
+        if (more)
+            load_tiles(1, k0 + DEPTH + STAGE_DEPTH);
+        add_unrolled(own, 0);
+        barrier();
+        if (more)
+            stage_tiles(0, k0 + DEPTH);
+        if (k0 + 2 * DEPTH < p.k)
+            load_tiles(0, k0 + 2 * DEPTH);
+        add_unrolled(own, STAGE_DEPTH);
     }
 }
 
@@ -441,20 +493,10 @@ void main()
     }
     init_grid(THREADS);
     find_vectors(a_base, b_base, first);
-    load_tiles(0);
-    for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
-        stage_tiles(k0);
-        barrier();
-        if (k0 + DEPTH < p.k)
-            load_tiles(k0 + DEPTH);
-        if (adds && DEPTH == UNROLLED)
-            add_unrolled(own, 0);
-        else if (adds)
-            [[dont_unroll]] for (uint k = 0; k < DEPTH; k += UNROLLED)
-                add_unrolled(own, k);
-        if (!BUNDLES)
-            barrier();
-    }
+    if (STAGES > 1) // no quantised B, and no subgroup only loads
+        add_halves(own);
+    else
+        add_whole(own, adds);
     if (!adds)
         return;
     [[unroll]] for (uint i = 0; i < MATS_M; i++)

@@ -98,7 +98,8 @@ struct matmul_params {
 #define MATMUL_COOP_A_ROWS 19 /* rows of A that are loaded */
 #define MATMUL_COOP_EDGE 20   /* COOP_EDGE_ below */
 #define MATMUL_COOP_C_VEC 21  /* c_col 1, rows of C 16-byte aligned, n and N multiples of 8 */
-#define MATMUL_COOP_SPECS 22
+#define MATMUL_COOP_HALVES 22 /* halves of DEPTH, multiples of K, are stored in turn */
+#define MATMUL_COOP_SPECS 23
 #define COOP_BAND 8     /* rows of tiles of C that workgroups fill together */
 #define COOP_EDGE_K 1u  /* k is not a multiple of DEPTH */
 #define COOP_EDGE_MN 2u /* m is not a multiple of the tile's rows, or n of its columns */

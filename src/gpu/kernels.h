@@ -49,7 +49,7 @@ enum kernel_need {
 
 #define MAX_BUFFERS 14
 #define MAX_TEXEL_BUFFERS 3 /* only the first buffers may be texel buffers */
-#define MAX_SPECS 22
+#define MAX_SPECS 23
 
 /* Kernels that do the same work, of which the rules choose one. Moves mostly read and write. */
 enum kernel_family {

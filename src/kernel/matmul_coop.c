@@ -11,6 +11,7 @@
 #define FEW_ROWS 32u
 #define FEW_LANES 128u
 #define FEW_DEPTH 512u
+#define LARGE_CHIP 96u /* processors from which the second-level cache is short of bandwidth */
 
 /* The kernel for the types; KERNEL_COUNT: none. float32 inputs have none: they would be rounded. */
 static enum kernel kernel_of(const struct matmul_problem *p)
@@ -101,23 +102,29 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
     return shared_bytes(c, p) <= caps->properties.max_shared_memory;
 }
 
-/* Subgroups and matrices of a subgroup along m and n, and the depth, from the largest tile down. By
- * what compilers make of them: none spills, and more matrices would on the first GPUs. */
+/* Subgroups and matrices of a subgroup along m and n, the depth, and in how many stages it is
+ * stored, from the largest tile down. By what compilers make of them: none spills, and more matrices
+ * would on the first GPUs. */
 struct tile {
-    uint32_t subs_m, subs_n, mats_m, mats_n, depth;
+    uint32_t subs_m, subs_n, mats_m, mats_n, depth, stages;
 };
-static const struct tile short_tiles[] = {{4, 2, 2, 2, 32}, {4, 2, 1, 2, 32}, {4, 2, 1, 1, 32}},
-                         wide_tiles[] = {{4, 2, 2, 4, 32}, {2, 2, 2, 2, 64}, {2, 2, 1, 1, 64}},
-                         usual_tiles[] = {{4, 2, 2, 4, 64},
-                                          {2, 2, 2, 4, 64},
-                                          {4, 1, 1, 4, 64},
-                                          {2, 2, 2, 1, 64}};
+static const struct tile short_tiles[] = {{4, 2, 2, 2, 32, 1},
+                                          {4, 2, 1, 2, 32, 1},
+                                          {4, 2, 1, 1, 32, 1}},
+                         wide_tiles[] = {{4, 2, 2, 4, 32, 1},
+                                         {2, 2, 2, 2, 64, 1},
+                                         {2, 2, 1, 1, 64, 1}},
+                         usual_tiles[] = {{4, 2, 2, 4, 64, 1},
+                                          {2, 2, 2, 4, 64, 1},
+                                          {4, 1, 1, 4, 64, 1},
+                                          {2, 2, 2, 1, 64, 1}},
+                         large_tiles[] = {{4, 2, 4, 4, 32, 2}, {2, 4, 4, 4, 32, 2}};
 
-/* Variants 1, 2, ..., which `vkattn tune` measures where they fit: less of the second-level cache's
- * bandwidth for each product, or more workgroups on a processor. */
-static const struct tile variants[] = {{4, 2, 2, 4, 64}, {2, 2, 2, 4, 64}, {2, 2, 4, 4, 64},
-                                       {2, 2, 4, 4, 32}, {4, 2, 2, 4, 32}, {2, 4, 4, 4, 32},
-                                       {2, 2, 2, 4, 32}};
+/* Variants 1, 2, ..., which `vkattn tune` measures where they fit, the first three by itself: less of
+ * the second-level cache's bandwidth for each product, or more workgroups on a processor. */
+static const struct tile variants[] = {
+    {4, 2, 4, 4, 32, 2}, {2, 2, 4, 4, 64, 1}, {4, 2, 2, 4, 64, 1}, {2, 2, 4, 4, 64, 2},
+    {2, 2, 2, 4, 64, 1}, {4, 2, 2, 4, 32, 1}, {2, 4, 4, 4, 32, 1}};
 
 /* Those for matrices of few rows, for wide subgroups and for all others; the number in *n. */
 static const struct tile *tiles_of(const struct matmul_choice *c, size_t *n)
@@ -136,18 +143,52 @@ static bool take_tile(const struct caps *caps, const struct matmul_problem *p,
     c->mats_m = tile->mats_m;
     c->mats_n = tile->mats_n;
     c->depth = tile->depth;
+    c->halves = tile->stages > 1;
     c->lanes = c->subs_m * c->subs_n * c->subgroup;
     set_tile(c);
     return shared_bytes(c, p) <= caps->properties.max_shared_memory &&
-           c->lanes <= caps->properties.max_workgroup;
+           c->lanes <= caps->properties.max_workgroup &&
+           (!c->halves || c->depth / 2 % c->size.k == 0);
 }
 
-/* Whether the largest tile is taken, which needs 240 registers, and those of a GPU of NVIDIA: where
- * all rows and columns are whole vectors and fill it, so that few registers hold addresses. */
+/* Registers of a lane for its matrices: sums, a column of A and a matrix of B. */
+static uint32_t registers(const struct matmul_choice *c)
+{
+    uint32_t sums = c->mats_m * c->mats_n * c->size.m * c->size.n;
+    uint32_t operands = c->mats_m * c->size.m * c->size.k + c->size.k * c->size.n;
+    return (sums + operands / 2) / c->subgroup;
+}
+
+/* Whether a tile of 256 x 128 is taken, or of 128 x 256, of which an operation reads 0.012 bytes;
+ * 0.016 of 128 x 128, 0.023 of 64 x 128. Vulkan tells neither the size nor the bandwidth of the
+ * second-level cache, but the more processors share it, the less of it is each one's. A processor has
+ * registers for one such workgroup; it is taken where rounds of them lose at most an eighth to idle
+ * processors and ragged edges. */
+static bool choose_large(const struct caps *caps, const struct matmul_problem *p,
+                         struct matmul_choice *c)
+{
+    if (caps->processors < LARGE_CHIP || c->size.m != 16 || c->size.n != 16 || !c->a_vec ||
+        !c->b_vec)
+        return false;
+    for (size_t i = 0; i < COUNTOF(large_tiles); i++) {
+        if (!take_tile(caps, p, &large_tiles[i], c) || registers(c) > caps->matrix_registers)
+            continue;
+        uint64_t tiles = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
+        double rounds = (double)((tiles + caps->processors - 1) / caps->processors);
+        double room = rounds * caps->processors * c->rows * c->columns;
+        if ((double)p->batch * p->m * p->n >= 7.0 / 8.0 * room)
+            return true;
+    }
+    return false;
+}
+
+/* Whether 128 x 128 by four subgroups is taken, which needs 240 registers, and those of a GPU of
+ * NVIDIA: where all rows and columns are whole vectors and fill it, so that few registers hold
+ * addresses. */
 static bool choose_most(const struct caps *caps, const struct matmul_problem *p, uint32_t busy,
                         struct matmul_choice *c)
 {
-    static const struct tile most = {2, 2, 4, 4, 64};
+    static const struct tile most = {2, 2, 4, 4, 64, 1};
     return caps->properties.vendor_id == VENDOR_NVIDIA && c->size.m == 16 && c->size.n == 16 &&
            c->subgroup == 32 && c->a_vec && c->b_vec && take_tile(caps, p, &most, c) &&
            p->m % c->rows == 0 && p->n % c->columns == 0 &&
@@ -167,7 +208,7 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     if (p->variant && p->variant <= COUNTOF(variants) &&
         take_tile(caps, p, &variants[p->variant - 1], c))
         return true;
-    if (choose_most(caps, p, busy, c))
+    if (choose_large(caps, p, c) || choose_most(caps, p, busy, c))
         return true;
     for (;; tile++) {
         bool fits = take_tile(caps, p, tile, c);
@@ -212,6 +253,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_COOP_A_ROWS] = c->a_rows;
     key->spec[MATMUL_COOP_EDGE] = (o->k % c->depth ? COOP_EDGE_K : 0) |
                                   (o->m % c->rows || o->n % c->columns ? COOP_EDGE_MN : 0);
+    key->spec[MATMUL_COOP_HALVES] = c->halves;
     key->spec[MATMUL_COOP_C_VEC] = o->c_vectors && o->n % 8 == 0 && c->size.n % 8 == 0;
 }
 

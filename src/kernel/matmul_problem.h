@@ -44,7 +44,8 @@ struct matmul_choice {
     uint32_t subs_m, subs_n; /* matmul_coop: subgroups with matrices, per axis */
     uint32_t subgroup;       /* matmul_coop: lanes of a subgroup */
     uint32_t depth;          /* matmul_coop: k of a tile in shared memory */
-    uint32_t a_rows;         /* matmul_coop: rows of A that are loaded */
+    bool halves;     /* matmul_coop: half of those is stored while the other is multiplied */
+    uint32_t a_rows; /* matmul_coop: rows of A that are loaded */
     struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
     bool a_vec;              /* wide loads */

@@ -20,7 +20,7 @@ struct binding {
 /* One dispatch. */
 struct pass {
     const char *name, *reason;
-    char detail[96];
+    char detail[128];
     char problem[PROFILE_PROBLEM]; /* name in tuning profiles; "": there was no choice */
     struct pipeline_key key;
     struct binding bindings[MAX_BUFFERS]; /* [buffers of the kernel] */

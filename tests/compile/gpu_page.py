@@ -39,19 +39,13 @@ On Mali, `attention_tile` of heads of 256 and `attention_decode` of 16-bit and q
 float16 and of q8_0 keys these are stored before the loop over the keys and read after it, some of q8_0
 once a step of 128 keys, none in an innermost loop. Tiles of half of a head would make all scores twice.
 
-On Intel nearly half of the loop of `attention_coop` loads from shared memory or waits for it: a load
-has a `sync` before it and one after, and a matrix of rows is four loads, eight on the A770. So q lies
-there as lanes read it, and in heads of 128 and 256 scores lie over keys and values over both, for more
-rows and keys a step. What did not help, in instructions a matrix operation of heads of 128 on BMG, 25.2
-now: 64 rows by 32 keys, 30.6; 32 rows by 64 keys, 29.2. Steps of 64 keys spill on the A770, and in
-heads of 64 on BMG, whose 64 rows by two subgroups take 36.1 for 31.6; q as lanes read it spills on the
-A770 in heads of 64. The pipeline of softcap, mask tensors, ALiBi and dropout spills 29 to 107 registers
-on BMG in heads of 64 to 256, as it did before in those of 64 to 160; no problem here has it.
-
-In `attention_tile` most that was no FMA found the places of keys: pages, sizes and ends of rows, for
-each load. Loops over parts of a head and of a step that are unrolled take 104 registers for 96 on
-Hopper, and 3,881 instructions for 849 on RDNA3, for no fewer in each part. On Adreno 660 the loop of
-heads of 128 has 280 instructions for 261, the step around it 377 for 685.
+Products of 16 bits on a chip of 96 processors or more take tiles of 256 x 128, of which an operation
+reads 0.0117 bytes of the second-level cache; 0.0156 of 128 x 128, by however many subgroups, and 0.0234
+of 64 x 128. That is computed from the tiles (`test_unit tune_large`), not measured. Tables have them as
+on 132 processors. A tile is stored by halves of 16 k, one while the other is multiplied: two tiles of 32 k
+for 384 rows are 61,440 bytes of shared memory, and NVIDIA's driver gives 49,152. What did not help: the same
+tile stored as a whole was one of six that an H100 ran slower than 128 x 128 by four subgroups, see
+[benchmarks.md](benchmarks.md#nvidia-h100-80gb-hbm3). No GPU has run the halves.
 
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|

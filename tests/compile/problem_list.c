@@ -12,6 +12,8 @@
 #define PREFILL_HEADS 8
 #define TENSORS 6      /* most of an operation */
 #define ROW_WIDTH 4096 /* outputs and inputs of products with few rows */
+#define LARGE_SIZE 8192
+#define LARGE_PROCESSORS 132
 
 struct problem {
     char name[64];
@@ -131,6 +133,28 @@ static bool list_accumulated(struct vka_device *device, enum vka_dtype dtype, ui
     snprintf(p.name, sizeof p.name, "linear %s %" PRIu32 "x%dx%d added", vka_dtype_name(dtype), m,
              ROW_WIDTH, ROW_WIDTH);
     return list_problem(device, &p, list);
+}
+
+/* Products that fill a large chip, which few null devices say that they are: of whole tiles, and a
+ * residual connection of ragged ones. */
+static bool list_large(struct vka_device *device, struct pipeline_list *list)
+{
+    const uint32_t processors = device->caps.processors;
+    bool ok = true;
+    device->caps.processors = LARGE_PROCESSORS;
+    for (int added = 0; added < 2; added++) {
+        struct problem p = {.dtype = VKA_F16,
+                            .m = LARGE_SIZE - (added ? 1 : 0),
+                            .n = LARGE_SIZE,
+                            .k = LARGE_SIZE - (added ? 8 : 0),
+                            .accumulate = added};
+        snprintf(p.name, sizeof p.name,
+                 "linear f16 %" PRIu32 "x%" PRIu32 "x%" PRIu32 "%s, %d processors", p.m, p.n, p.k,
+                 added ? " added" : "", LARGE_PROCESSORS);
+        ok &= list_problem(device, &p, list);
+    }
+    device->caps.processors = processors;
+    return ok;
 }
 
 static bool list_quantised(struct vka_device *device, enum vka_dtype dtype, enum vka_dtype weight,
@@ -465,6 +489,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
     }
     ok &= list_states(device, VKA_BF16, STATE_DELTA, 512, list); /* matrices of float16 */
     ok &= list_coop2(device, list);
+    ok &= list_large(device, list);
     for (size_t w = 0; w < COUNTOF(weights); w++)
         ok &= list_integers(device, weights[w], 1, list);
     ok &= list_integers(device, VKA_Q4_0, 8, list);

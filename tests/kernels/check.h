@@ -43,6 +43,11 @@ void check_not_used(struct check *c, const char *text);
 void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
                 struct operand *output, const double *want, double limit, const char *text);
 
+/* Runs a plan of the same operation, made in another way, which `change` names: it has to give the bits
+ * that check_plan left in output. Not finished; status is what making it gave. */
+void check_bits(struct check *c, struct vka_plan *plan, enum vka_status status,
+                struct operand *output, const char *change, const char *text);
+
 /* Runs a plan of the same operation, made with lower limits: it has to be cut, and to give the bits
  * that check_plan left in output. Not finished; status is what making it gave. */
 void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, size_t uncut_passes,

@@ -174,27 +174,34 @@ void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
     }
 }
 
+void check_bits(struct check *c, struct vka_plan *plan, enum vka_status status,
+                struct operand *output, const char *change, const char *text)
+{
+    char why[WHY] = "";
+    double *before = calloc(output->count, sizeof *before);
+    if (status == VKA_OK)
+        status = before ? vka_plan_finish(plan) : VKA_OUT_OF_HOST_MEMORY;
+    if (status != VKA_OK) {
+        snprintf(why, WHY, "%s: %s: %s", change, vka_status_name(status),
+                 vka_device_error(c->device));
+        check_fail(c, text, why);
+        free(before);
+        return;
+    }
+    memcpy(before, output->values, output->count * sizeof *before);
+    snprintf(why, WHY, "%s, it gives other bits", change);
+    if (!compare_runs(c->device, plan, &output, 1, &c->rng, why) ||
+        memcmp(before, output->values, output->count * sizeof *before) != 0)
+        check_fail(c, text, why);
+    free(before);
+}
+
 void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, size_t uncut_passes,
                struct operand *output, const char *text)
 {
-    char why[WHY] = "";
-    double *uncut = calloc(output->count, sizeof *uncut);
-    if (status == VKA_OK)
-        status = uncut ? vka_plan_finish(plan) : VKA_OUT_OF_HOST_MEMORY;
-    if (status != VKA_OK) {
-        snprintf(why, WHY, "cut: %s: %s", vka_status_name(status), vka_device_error(c->device));
-        check_fail(c, text, why);
-        free(uncut);
-        return;
-    }
-    memcpy(uncut, output->values, output->count * sizeof *uncut);
-    if (plan->n_pass <= uncut_passes)
+    check_bits(c, plan, status, output, "cut by lower limits", text);
+    if (status == VKA_OK && plan->n_pass <= uncut_passes)
         check_fail(c, text, "the limits did not cut it");
-    else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why))
-        check_fail(c, text, why);
-    else if (memcmp(uncut, output->values, output->count * sizeof *uncut) != 0)
-        check_fail(c, text, "cut by lower limits, it gives other bits");
-    free(uncut);
 }
 
 static int compare_times(const void *a, const void *b)

@@ -6,6 +6,7 @@
 #include <op/matmul/matmul.h>
 #include <op/common/copy.h>
 #include <op/matmul/product.h>
+#include <gpu/tuning_profile.h>
 #include <reference/reference.h>
 
 #include <math.h>
@@ -48,6 +49,7 @@ static const uint32_t shapes[][3] = {
     {264, 264, 72},
     {520, 520, 40},
     {256, 128, 192},
+    {512, 256, 96},
     /* and of matmul_tile, with one group of k and two. */
     {200, 136, 136},
     {136, 200, 4096 + 264},
@@ -55,7 +57,7 @@ static const uint32_t shapes[][3] = {
 #define FULL_SHAPES 5    /* the first that fills a tile with rows */
 #define PLAIN_SHAPES 9   /* of the others */
 #define VECTOR_SHAPES 11 /* those that follow are of whole vectors */
-#define TILE_SHAPES 12
+#define TILE_SHAPES 13
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -82,9 +84,10 @@ struct matmul_case {
     uint32_t batch, n_head, group, m, n, k;
     struct mix mix;
     const struct named_layout *a_layout, *b_layout, *c_layout;
-    bool shared_b;   /* one B for all batch elements: stride 0 */
-    bool accumulate; /* to C, which is filled from `start` */
-    bool large;      /* for large tiles */
+    bool shared_b;    /* one B for all batch elements: stride 0 */
+    bool accumulate;  /* to C, which is filled from `start` */
+    bool large;       /* for large tiles */
+    uint32_t variant; /* of the kernel's tiles; 0: the rules' */
     float alpha;
     struct operand a, b, bias, c, start;
     double *want; /* [batch][n_head][m][n] */
@@ -95,13 +98,13 @@ static void print_case(const struct matmul_case *t, char text[CASE_TEXT])
     snprintf(
         text, CASE_TEXT,
         "%ux%ux%u, batch %u, heads %u by %u, %s*%s->%s, bias %s%s%s%s%s, alpha %g, a %s, b %s, "
-        "c %s",
+        "c %s, variant %u",
         t->m, t->n, t->k, t->batch, t->n_head, t->group, vka_dtype_name(t->mix.a),
         vka_dtype_name(t->mix.b), vka_dtype_name(t->mix.c),
         t->mix.bias == NO_BIAS ? "none" : vka_dtype_name(t->mix.bias), t->mix.relu ? ", relu" : "",
         t->mix.hidden ? ", hidden" : "", t->shared_b ? ", one b" : "",
         t->accumulate ? ", added" : "", (double)t->alpha, t->a_layout->name, t->b_layout->name,
-        t->c_layout->name);
+        t->c_layout->name, t->variant);
 }
 
 /* With ALIGN replaced by what aligns an axis of `size`. */
@@ -237,6 +240,13 @@ static enum vka_status plan_case(const struct check *c, const struct matmul_case
     const uint32_t processors = caps->processors;
     if (t->large)
         caps->processors = 1;
+    static struct tuning_profile_entry entry; /* plans keep the profile */
+    static const struct tuning_profile varied = {1, &entry};
+    const struct tuning_profile *profile = caps->profile;
+    entry = (struct tuning_profile_entry){
+        .problem = "matmul/*", .kernel = c->kernel, .variant = t->variant};
+    if (t->variant)
+        caps->profile = &varied;
     if (t->large && c->kernel == KERNEL_matmul_tile) {
         caps->properties.type = VKA_DEVICE_DISCRETE;
         caps->properties.vendor_id = VENDOR_NVIDIA;
@@ -247,6 +257,7 @@ static enum vka_status plan_case(const struct check *c, const struct matmul_case
     caps->properties.type = usual.type;
     caps->properties.vendor_id = usual.vendor_id;
     caps->processors = processors;
+    caps->profile = profile;
     return status;
 }
 
@@ -265,6 +276,18 @@ static void run_cut(struct check *c, struct matmul_case *t, size_t uncut_passes,
     vka_plan_destroy(&plan);
 }
 
+/* Once more with the tile of the rules: each element has the same bits. */
+static void run_usual(struct check *c, struct matmul_case *t, const char *text)
+{
+    struct vka_plan *plan = NULL;
+    const uint32_t variant = t->variant;
+    t->variant = 0;
+    enum vka_status status = plan_case(c, t, &plan);
+    t->variant = variant;
+    check_bits(c, plan, status, &t->c, "by another tile", text);
+    vka_plan_destroy(&plan);
+}
+
 static void run_case(struct check *c, struct matmul_case *t, bool cut_too)
 {
     char text[CASE_TEXT];
@@ -279,11 +302,28 @@ static void run_case(struct check *c, struct matmul_case *t, bool cut_too)
     check_plan(c, plan, status, &t->c, t->want, compare_product_limit(plan, t->mix.c, t->k), text);
     if (c->n_failed == failed && cut_too)
         run_cut(c, t, plan->n_pass, text);
+    if (c->n_failed == failed && t->variant && t->large)
+        run_usual(c, t, text);
     vka_plan_destroy(&plan);
     destroy(t);
 }
 
-static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
+static bool is_coop(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16;
+}
+
+/* The rules' tile for one of four cases of a shape; the largest, that of most matrices a subgroup by
+ * halves, and any for the others. */
+static uint32_t draw_variant(struct check *c, size_t turn)
+{
+    static const uint32_t usual[] = {0, 1, 4};
+    if (!is_coop(c->kernel))
+        return 0;
+    return turn % 4 < 3 ? usual[turn % 4] : (uint32_t)rng_range(&c->rng, 1, PROFILE_VARIANTS - 1);
+}
+
+static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape, int again)
 {
     size_t kind = rng_range(&c->rng, 0, 3);
     bool large = shapes[shape][0] > 64; /* the oracle's time */
@@ -308,12 +348,8 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
         .accumulate = rng_chance(&c->rng, 20),
         .alpha = rng_chance(&c->rng, 50) ? 1.0f : (float)rng_uniform(&c->rng, 0.1, 2),
         .large = shape >= PLAIN_SHAPES,
+        .variant = draw_variant(c, mix + (size_t)again),
     };
-}
-
-static bool is_coop(enum kernel kernel)
-{
-    return kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16;
 }
 
 /* The kernels with matrix units take both inputs of one 16-bit type, and nothing hidden. */
@@ -344,7 +380,7 @@ void check_matmul(struct check *c)
                     continue;
                 if (!check_case(c))
                     continue;
-                struct matmul_case t = draw_case(c, mix, shape);
+                struct matmul_case t = draw_case(c, mix, shape, again);
                 run_case(c, &t, again == 0 && t.k > 256);
             }
 }

@@ -261,9 +261,13 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
         pass.n_address = 2;
     for (int i = 0; i < 3; i++)
         pass.groups[i] = groups[i] < UINT32_MAX ? (uint32_t)groups[i] : UINT32_MAX;
-    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
-             a[0] * a[1], vka_dtype_name(op->integers ? VKA_I8 : op->a.dtype),
-             vka_dtype_name(op->b.dtype), vka_dtype_name(op->c.dtype), choice->rows,
-             choice->columns);
+    int length = snprintf(
+        pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
+        a[0] * a[1], vka_dtype_name(op->integers ? VKA_I8 : op->a.dtype),
+        vka_dtype_name(op->b.dtype), vka_dtype_name(op->c.dtype), choice->rows, choice->columns);
+    if (choice->subs_m) /* tiles of one size differ in these */
+        snprintf(pass.detail + length, sizeof pass.detail - (size_t)length,
+                 ", %ux%u subgroups, k %u%s", choice->subs_m, choice->subs_n, choice->depth,
+                 choice->halves ? " by halves" : "");
     return plan_add_pass(plan, &pass);
 }
