@@ -163,12 +163,13 @@ static uint32_t registers(const struct matmul_choice *c)
  * 0.016 of 128 x 128, 0.023 of 64 x 128. Vulkan tells neither the size nor the bandwidth of the
  * second-level cache, but the more processors share it, the less of it is each one's. A processor has
  * registers for one such workgroup; it is taken where rounds of them lose at most an eighth to idle
- * processors and ragged edges. */
+ * processors and ragged edges. Not by subgroups of 32 lanes: NVK makes 16 instructions a matrix
+ * operation of its halves, 4 of 128 x 128, and no other driver of theirs has been tried. */
 static bool choose_large(const struct caps *caps, const struct matmul_problem *p,
                          struct matmul_choice *c)
 {
-    if (caps->processors < LARGE_CHIP || c->size.m != 16 || c->size.n != 16 || !c->a_vec ||
-        !c->b_vec)
+    if (caps->processors < LARGE_CHIP || c->subgroup <= 32 || c->size.m != 16 || c->size.n != 16 ||
+        !c->a_vec || !c->b_vec)
         return false;
     for (size_t i = 0; i < COUNTOF(large_tiles); i++) {
         if (!take_tile(caps, p, &large_tiles[i], c) || registers(c) > caps->matrix_registers)

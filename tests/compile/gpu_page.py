@@ -39,13 +39,15 @@ On Mali, `attention_tile` of heads of 256 and `attention_decode` of 16-bit and q
 float16 and of q8_0 keys these are stored before the loop over the keys and read after it, some of q8_0
 once a step of 128 keys, none in an innermost loop. Tiles of half of a head would make all scores twice.
 
-Products of 16 bits on a chip of 96 processors or more take tiles of 256 x 128, of which an operation
-reads 0.0117 bytes of the second-level cache; 0.0156 of 128 x 128, by however many subgroups, and 0.0234
-of 64 x 128. That is computed from the tiles (`test_unit tune_large`), not measured. Tables have them as
-on 132 processors. A tile is stored by halves of 16 k, one while the other is multiplied: two tiles of 32 k
-for 384 rows are 61,440 bytes of shared memory, and NVIDIA's driver gives 49,152. What did not help: the same
-tile stored as a whole was one of six that an H100 ran slower than 128 x 128 by four subgroups, see
-[benchmarks.md](benchmarks.md#nvidia-h100-80gb-hbm3). No GPU has run the halves.
+Products of 16 bits on a chip of 96 processors or more, of 64 lanes a subgroup, take tiles of 256 x 128,
+of which an operation reads 0.0117 bytes of the second-level cache; 0.0156 of 128 x 128, by however many
+subgroups, and 0.0234 of 64 x 128. That is computed from the tiles (`test_unit tune_large`), not measured.
+Tables have them as on 132 processors. A tile is stored by halves of 16 k, one while the other is multiplied:
+two tiles of 32 k for 384 rows are 61,440 bytes of shared memory, and NVIDIA's driver gives 49,152. No GPU has
+run the halves. What did not help: by NVK their loop has 1,043 instructions for 64 matrix operations on
+Hopper, 1,030 without branches, and 227 where the tile is stored as a whole; 128 x 128 has 546 for 128. So
+NVIDIA's GPUs keep 128 x 128, which an H100 ran faster than the whole tiles, see
+[benchmarks.md](benchmarks.md#nvidia-h100-80gb-hbm3); `vkattn tune` times both.
 
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|
