@@ -202,11 +202,11 @@ struct attention_params {
 #define ATTENTION_COOP_STATE 16
 #define ATTENTION_COOP_LOG_SUM 17
 #define ATTENTION_COOP_SPECS 18
-#define AHEAD_VALUES 1 /* values of the step, while its scores are computed */
-#define AHEAD_Q 2      /* q; else it stays in shared memory */
-#define AHEAD_KEYS 4   /* keys of the next step */
+#define AHEAD_VALUES 1    /* values of the step, while its scores are computed */
+#define AHEAD_Q 2         /* q; else it stays in shared memory */
+#define AHEAD_KEYS 4      /* keys of the next step */
 #define AHEAD_ONE_STAGE 8 /* nothing: scores lie over keys, and values over both */
-#define AHEAD_LANE_Q 16 /* nothing: q in shared memory as lanes read it, where it stays there */
+#define AHEAD_LANE_Q 16   /* nothing: q in shared memory as lanes read it, where it stays there */
 
 /* attention_coop2: THREADS are SUBGROUPS subgroups, each with M rows; matrices are M x N, from M x N
  * and N x N. Buffer 13: words of attention_map. */
