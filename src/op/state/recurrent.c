@@ -454,8 +454,7 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
     const bool alone = kernel_missing(KERNEL_linear_recurrent, caps);
     const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
     chunked->least = alone ? 0 : LINEAR_CHUNK;
-    *taken = n >= chunked->least && linear_group(l) == 1 &&
-             (alone || tune_gains_by_chunks(caps));
+    *taken = n >= chunked->least && linear_group(l) == 1 && (alone || tune_gains_by_chunks(caps));
     return *taken ? choose_tile(plan, chunked, taken) : VKA_OK;
 }
 
