@@ -375,7 +375,8 @@ enum vka_rule {
  * by chunks and slices begin at multiples of 64 rows. Where nothing decays, a state is a sum of as many
  * float32 terms as there are tokens, and its rounding errors add up. Decays above 0 that sum to more than
  * 88 over rows of a chunk overflow there, even where the state is 0. Chunks of q and k of 16 bits go by
- * matrix units, where a device has some; what an Inf reaches may then be NaN. */
+ * matrix units, where a device has some: what an Inf reaches may then be NaN, and a number below 2^-39 of
+ * the greatest of a value's column, in a chunk or a state, or of a row of q or k, may count as 0. */
 struct vka_linear_attention_op {
     size_t struct_size;
     enum vka_rule rule;

@@ -43,16 +43,18 @@ void set_matrix_four(uint at, vec4 x) { stage[at] = floatBitsToUint(x); }
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
-// Rows of bfloat16 are multiplied by a power of two each; those of float16 are taken as they are.
+// Rows of bfloat16 are multiplied by a power of two each, and those of float16 whose words are not copied, as
+// drivers may flush their least numbers; that of the greatest number which is one.
 vec2 factors_of(uint side, uint row)
 {
     vec2 factors = length_of(side, row);
-    if ((side == OF_K ? K_TYPE : Q_TYPE) == TYPE_F16)
+    if (has(LINEAR_VECTORS) && (side == OF_K ? K_TYPE : Q_TYPE) == TYPE_F16)
         return vec2(factors.x, 1.0);
     uint first = first_of(side, row), step = side == OF_K ? p.k.stride3 : p.q.stride3, top = 0;
     [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
         vec4 x = row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim));
-        top = max(top, max(max(bits_of(x.x), bits_of(x.y)), max(bits_of(x.z), bits_of(x.w))));
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            top = max(top, bits_of(x[j]) < 0x7f800000u ? bits_of(x[j]) : 0u);
     }
     return vec2(factors.x * grown_by(top) * factors.y, reduced_by(top));
 }
@@ -172,9 +174,9 @@ void weigh(uint side)
                 uint i = 4 * q + c;
                 sum += i > j ? gate_stage[i].x : 0.0;
                 float f = DECAY == DECAY_NONE ? 1.0 : decay_factor(decay_code(sum));
-                f *= of_key * lengths[side * C + i].x;
                 f *= side == OF_K ? gate_stage[i].y : 1.0;
-                x[c] = i < j || (side == OF_K && i == j) ? 0.0 : x[c] * f;
+                precise float y = x[c] * of_key * lengths[side * C + i].x; // the two might overflow
+                x[c] = i < j || (side == OF_K && i == j) ? 0.0 : y * f;
             }
             set_matrix_four(j * (QUADS + 1) + q, x);
         }
@@ -184,9 +186,11 @@ void weigh(uint side)
 
 // ---- What is left -------------------------------------------------------------------------------
 
-// Element of A, or of T.
+// Element of A, or of T: 0 of a later token, whatever its beta is.
 float element_of(uint side, uint i, uint j)
 {
+    if (j > i)
+        return 0.0;
     float x = uintBitsToFloat(stage[j * (QUADS + 1) + i / 4][i % 4]);
     return side == OF_K ? x * gate_stage[j].y : x;
 }

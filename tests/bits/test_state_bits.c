@@ -336,13 +336,14 @@ static void compare_poisoned(const char *what)
         for (uint32_t at = 0; at < ROW; at++) {
             const float got = other.y[1][row][at], want = alone.y[1][row][at];
             const bool reached =
-                row >= poison.row && at / VALUES == 0 && (poison.operand == K || at == poison.at);
+                row >= poison.row && at / VALUES == 0 && (poison.operand != V || at == poison.at);
             if (reached ? isfinite(got) : memcmp(&got, &want, sizeof got) != 0)
                 fail_msg("%s: row %u, value %u: %g", what, row, at, (double)got);
         }
 }
 
-/* NaN or Inf of a key reaches all values of its head, of a value those of its column, from its token on. */
+/* NaN or Inf of a key, decay or beta reaches all values of its head, of a value those of its column, from its
+ * token on. */
 static void no_numbers(void **state)
 {
     static const float values[] = {NAN, INFINITY};
@@ -350,18 +351,20 @@ static void no_numbers(void **state)
     (void)state;
     reset(&alone);
     run(&r, &alone);
-    for (int operand = K; operand <= V; operand++)
+    static const int operands[] = {K, V, DECAY, BETA};
+    static const char *const names[] = {"a key", "a value", "a decay", "a beta"};
+    for (size_t o = 0; o < COUNTOF(operands); o++)
         for (size_t i = 0; i < COUNTOF(values); i++) {
-            poison.operand = operand;
-            poison.row = 70; /* within the second chunk */
-            poison.at = 3;
+            poison.operand = operands[o];
+            poison.row = 70;           /* within the second chunk */
+            poison.at = o < 2 ? 3 : 0; /* feature, or head */
             poison.value = values[i];
             poisoned = true;
             reset(&other);
             run(&r, &other);
             poisoned = false;
             assert_true(other.chunked > 0);
-            compare_poisoned(operand == K ? "a key" : "a value");
+            compare_poisoned(names[o]);
         }
 }
 
