@@ -64,7 +64,7 @@ static uint64_t shared_bytes(const struct attention_choice *c)
     }
     stage = !(c->ahead & AHEAD_Q) ? stage + q : stage > q ? stage : q;
     uint64_t weights = c->columns > 1 ? rows * (keys / 8 + 1) : 0;
-    return 16 * (stage + scores + weights + c->size.n / 4) + 4 * (3 * rows + 12);
+    return 16 * (stage + scores + weights + c->size.n / 4) + 4 * (3 * rows + 16);
 }
 
 /* Registers of a lane, of 32 bits, for the context and the scores of a step. */
@@ -102,7 +102,7 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
         if (c->tile % c->size.m || c->lanes > caps->properties.max_workgroup)
             continue;
         for (c->keys = keys_most(caps, problem, c) >> attention_step_variant(problem);
-             c->keys >= least; c->keys /= 2)
+             c->keys && c->keys >= least; c->keys /= 2)
             if (keys_fit(c, size) && registers(c, size) <= caps->matrix_registers / 2 &&
                 shared_bytes(c) <= shared)
                 return true;

@@ -285,6 +285,28 @@ static void few_registers(void **state)
     }
 }
 
+/* A profile, and --kernel, may ask for variants of which a step has no keys left: the least it can have is
+ * taken, or the kernel is not. */
+static void variants_of_few_keys(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = many_halves;
+    caps.without = set_all_but(KERNEL_SET(KERNEL_attention_coop_f16));
+    for (p.variant = 0; p.variant < 8; p.variant++)
+        for (uint32_t i = 0; i < 8; i++) {
+            struct attention_choice c = {0};
+            const bool intel = i & 1;
+            caps.least_subgroup = intel ? 16 : 32;
+            caps.matrix_registers = intel ? 96 : 160;
+            caps.matrix_f16 = (struct matrix_size){intel ? 8 : 16, 16, 16};
+            p.head_dim = p.value_dim = i & 2 ? 128 : 64;
+            p.n_row = i & 4 ? 2 : many_halves.n_row;
+            tune_attention(&caps, &p, &c);
+            assert_true(!c.usable || c.keys >= caps.matrix_f16.n);
+        }
+}
+
 TEST_PROGRAM(tune_matrices)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +317,7 @@ TEST_PROGRAM(tune_matrices)
         cmocka_unit_test(flexible_matrices_of_cpu_drivers),
         cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(few_registers),
+        cmocka_unit_test(variants_of_few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
