@@ -206,8 +206,10 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     const struct tile *tile = tiles_of(c, &n), *last = tile + n - 1;
     c->reason = "16-bit inputs: the device's matrix units";
     c->b_vec = !p->quantised && p->b_vectors;
+    /* A profile has one for all m of a class, of which a tile may be more than twice as large. */
     if (p->variant && p->variant <= COUNTOF(variants) &&
-        take_tile(caps, p, &variants[p->variant - 1], c))
+        take_tile(caps, p, &variants[p->variant - 1], c) && p->m > c->rows / 2 &&
+        p->n > c->columns / 2)
         return true;
     if (choose_large(caps, p, c) || choose_most(caps, p, busy, c))
         return true;

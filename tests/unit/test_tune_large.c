@@ -187,6 +187,10 @@ static void variants(void **state)
     p.variant = 1;
     c[1] = tune_choose(&caps, &p);
     assert_true(is_large(&c[1]));
+    p.m = 40; /* a profile's variant was measured with more rows */
+    c[1] = tune_choose(&caps, &p);
+    assert_true(c[1].rows <= 2 * p.m);
+    p.m = 8192;
     caps.matrix_f16.k = 32; /* halves of one matrix each do not fit 32 k */
     c[1] = tune_choose(&caps, &p);
     assert_false(c[1].halves);
