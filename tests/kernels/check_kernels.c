@@ -330,10 +330,10 @@ static size_t count_pipelines(const struct vka_device *device, enum kernel kerne
 
 static bool is_slow(const struct vka_device *device, enum kernel kernel)
 {
-    const bool emulated = device->caps.properties.type == VKA_DEVICE_CPU &&
-                          strncmp(kernel_table[kernel].name, "attention_", 10) == 0 &&
-                          strstr(kernel_table[kernel].name, "coop");
-    return emulated ||
+    const char *name = kernel_table[kernel].name;
+    const bool long_code = strncmp(name, "attention_", 10) == 0 || strncmp(name, "linear_", 7) == 0;
+    const bool emulated = device->caps.properties.type == VKA_DEVICE_CPU && strstr(name, "coop");
+    return (emulated && long_code) ||
            (kernel == KERNEL_attention_feature && !quirk_has_scalars(&device->caps.properties));
 }
 
