@@ -166,8 +166,8 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
 }
 
 /* attention_coop: registers that make it spread a context over one, two or four subgroups, and keep
- * q in registers or not; wide heads need many, but of matrices of few rows. attention_coop2: registers that it needs at least,
- * or more for more rows and keys. */
+ * q in registers or not; wide heads need many, but of matrices of few rows. attention_coop2: registers
+ * that it needs at least, or more for more rows and keys. */
 static uint32_t draw_registers(const struct check *c, struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {96, 80, 48};
