@@ -52,16 +52,16 @@ class _Names:
     def _quantised(self, name: str) -> bool:
         """Whether a tensor beside it, or its type, says so; what quantised it is read then."""
         full = self.prefix + name
-        part = full[: -len("weight")]
+        prefix = full[: -len("weight")]
         names = self._tensors.names
         if not full.endswith(".weight") or not (
-            (full not in names and f"{part}qweight" in names)
-            or any(part + mark in names for mark in _MARKS)
+            (full not in names and f"{prefix}qweight" in names)
+            or any(prefix + mark in names for mark in _MARKS)
             or (full in names and self._tensors.kind(full).startswith("F8_"))
         ):
             return False
         packing = self._packed()
-        return packing is not None and bool(packing.parts(part, self._tensors))
+        return packing is not None and bool(packing.names_of(prefix, self._tensors))
 
     def _packed(self) -> Packed | None:
         if not self._packing:
@@ -89,15 +89,15 @@ class _Names:
         return self._blocks(name) if self._quantised(name) else self._take(name, 2)
 
     def _blocks(self, name: str) -> Blocks:
-        part = (self.prefix + name)[: -len("weight")]
+        prefix = (self.prefix + name)[: -len("weight")]
         packing = self._packed()
         assert packing
-        self.left -= {x[len(self.prefix) :] for x in packing.parts(part, self._tensors)}
+        self.left -= {x[len(self.prefix) :] for x in packing.names_of(prefix, self._tensors)}
         self.left -= {x for x in self.left if packing.is_inert(x)}
-        blocks = packing.read(part, self._tensors)
+        blocks = packing.read(prefix, self._tensors)
         if blocks.scale is not None:
             raise UnsupportedError(
-                f"{self.file.path}: {part}weight: a layer takes no {blocks.dtype} with a scale of its own"
+                f"{self.file.path}: {prefix}weight: a layer takes no {blocks.dtype} with a scale of its own"
             )
         return blocks
 
@@ -143,7 +143,7 @@ def _shape(array: Any) -> tuple[int, ...]:
     return tuple((array.data if isinstance(array, HostArray) else array).shape)
 
 
-def _parts(array: Any, what: str, n_query: int | None = None) -> list[Any]:
+def _query_key_value(array: Any, what: str, n_query: int | None = None) -> list[Any]:
     """Query, key and value, stacked along the first axis; three times None for None. n_query: rows
     of the query, by default as many as of the others."""
     if array is None:
@@ -172,10 +172,10 @@ def _read_projections(names: _Names) -> Arguments:
 
 def _read_torch_names(names: _Names) -> Arguments:
     if "in_proj_weight" in names:
-        weights = _parts(names.weight("in_proj_weight"), f"{names.prefix}in_proj_weight")
+        weights = _query_key_value(names.weight("in_proj_weight"), f"{names.prefix}in_proj_weight")
     else:
         weights = [names.weight(f"{x}_proj_weight") for x in "qkv"]
-    biases = _parts(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
+    biases = _query_key_value(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
     query, key, value = zip(weights, biases)
     made = {"query": query, "key": key, "value": value, "output": names.linear("out_proj")}
     if "bias_k" in names or "bias_v" in names:
@@ -187,8 +187,8 @@ def _read_gpt2(names: _Names) -> Arguments:
     """Conv1D: weights are [in][out]."""
     names.left.discard("bias")  # the causal mask
     weight, bias = names.linear("c_attn")
-    weights = _parts(_transpose(weight), f"{names.prefix}c_attn.weight")
-    biases = _parts(bias, f"{names.prefix}c_attn.bias")
+    weights = _query_key_value(_transpose(weight), f"{names.prefix}c_attn.weight")
+    biases = _query_key_value(bias, f"{names.prefix}c_attn.bias")
     query, key, value = zip(weights, biases)
     weight, bias = names.linear("c_proj")
     return {
@@ -202,11 +202,11 @@ def _read_gpt2(names: _Names) -> Arguments:
 def _read_phi3(names: _Names) -> Arguments:
     """There are as many rows of queries as the output has columns."""
     output = names.linear("o_proj")
-    parts = [
-        _parts(array, f"{names.prefix}qkv_proj", _shape(output[0])[1])
+    stacked = [
+        _query_key_value(array, f"{names.prefix}qkv_proj", _shape(output[0])[1])
         for array in names.linear("qkv_proj")
     ]
-    query, key, value = zip(*parts)
+    query, key, value = zip(*stacked)
     return {"query": query, "key": key, "value": value, "output": output}
 
 
@@ -382,10 +382,10 @@ def read_torch(module: Any) -> Arguments:
         return None if parameter is None else parameter.detach().cpu()
 
     if module.in_proj_weight is not None:
-        weights = _parts(host(module.in_proj_weight), "in_proj_weight")
+        weights = _query_key_value(host(module.in_proj_weight), "in_proj_weight")
     else:
         weights = [host(getattr(module, f"{x}_proj_weight")) for x in "qkv"]
-    biases = _parts(host(module.in_proj_bias), "in_proj_bias")
+    biases = _query_key_value(host(module.in_proj_bias), "in_proj_bias")
     query, key, value = zip(weights, biases)
     bias_k, bias_v = (host(getattr(module, name, None)) for name in ("bias_k", "bias_v"))
     return {

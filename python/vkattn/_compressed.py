@@ -33,7 +33,7 @@ class Scheme(NamedTuple):
 
 
 def _scheme_of(group: Settings, targets: Any) -> Scheme:
-    weights = group.part("weights")
+    weights = group.section("weights")
     kind, bits = weights.only("type", "float", "int"), weights.only("num_bits", 4, 8)
     if kind is None or bits is None:
         raise FileError(f"{weights.where}: there is no num_bits or no type")
@@ -134,17 +134,17 @@ class Compressed(Packed):
             value = settings.values.get(key)
             if isinstance(value, dict) and value.get(plain) not in (None, "dense", {}):
                 raise UnsupportedError(f"{settings.where}: {key} {shown(value)} is not supported")
-        groups = settings.part("config_groups")
+        groups = settings.section("config_groups")
         self._schemes = []
         for name in groups.values:
-            group = groups.part(name)
+            group = groups.section(name)
             self._schemes.append(_scheme_of(group, group.values.get("targets")))
         if not self._schemes:
             raise FileError(f"{groups.where}: there is no group")
 
-    def _scheme(self, part: str, tensors: Tensors) -> Scheme:
+    def _scheme(self, prefix: str, tensors: Tensors) -> Scheme:
         """That of a group that names the layer, else that of all linear ones."""
-        name = part[:-1]
+        name = prefix[:-1]
         for scheme in self._schemes:
             if any(_is_target(name, target) for target in scheme.targets):
                 return scheme
@@ -156,33 +156,33 @@ class Compressed(Packed):
             " quantization_config has it as a target"
         )
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        names = [part + name for name in _NAMES if part + name in tensors]
-        weight = f"{part}weight"
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        names = [prefix + name for name in _NAMES if prefix + name in tensors]
+        weight = f"{prefix}weight"
         is_float = weight in tensors and tensors.kind(weight) not in ("F8_E4M3", "I8", "U8")
         return [] if not names or (is_float and names == [weight]) else names
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
-        scheme = self._scheme(part, tensors)
-        if f"{part}weight_g_idx" in tensors:
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        scheme = self._scheme(prefix, tensors)
+        if f"{prefix}weight_g_idx" in tensors:
             raise UnsupportedError(
-                f"{tensors.where(f'{part}weight_g_idx')}: an order of activations is not supported"
+                f"{tensors.where(f'{prefix}weight_g_idx')}: an order of activations is not supported"
             )
         if not scheme.is_float:
-            return self._integers(part, scheme, tensors)
-        if not scheme.symmetric or f"{part}weight_zero_point" in tensors:
+            return self._integers(prefix, scheme, tensors)
+        if not scheme.symmetric or f"{prefix}weight_zero_point" in tensors:
             raise UnsupportedError(f"{scheme.where}: floats with zero points are not supported")
         if scheme.bits == 8:
-            return open_float8(part, f"{part}weight_scale", scheme.extent, tensors, "F8_E4M3")
-        return self._fours(part, scheme, tensors)
+            return open_float8(prefix, f"{prefix}weight_scale", scheme.extent, tensors, "F8_E4M3")
+        return self._fours(prefix, scheme, tensors)
 
-    def _fours(self, part: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
+    def _fours(self, prefix: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
         """nvfp4, whose scales are divided by weight_global_scale, or mxfp4."""
-        name, scale = f"{part}weight_packed", f"{part}weight_scale"
+        name, scale = f"{prefix}weight_packed", f"{prefix}weight_scale"
         values = tensors.bytes_of(name, "U8")
         where, scale_where = tensors.where(name), tensors.where(scale)
         if scheme.extent.columns == GROUP:
-            divisor = factor_of(f"{part}weight_global_scale", tensors)
+            divisor = factor_of(f"{prefix}weight_global_scale", tensors)
             scales = tensors.bytes_of(scale, "F8_E4M3")
             return prepare_nvfp4(values, scales, 1 / divisor, where, scale_where)
         if scheme.extent.columns != 32:
@@ -192,19 +192,19 @@ class Compressed(Packed):
         scales = tensors.bytes_of(scale, "U8", "F8_E8M0")
         return prepare_mxfp4(values, scales, where, scale_where)
 
-    def _integers(self, part: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
-        name, scale = f"{part}weight_packed", f"{part}weight_scale"
+    def _integers(self, prefix: str, scheme: Scheme, tensors: Tensors) -> Callable[[], Blocks]:
+        name, scale = f"{prefix}weight_packed", f"{prefix}weight_scale"
         if name in tensors:
             raw = tensors.bytes_of(name, "I32")
             out, columns = raw.shape[0], raw.shape[1] * 32 // scheme.bits
-            shape = tensors.flat(f"{part}weight_shape", "I64", "I32").tolist()
+            shape = tensors.flat(f"{prefix}weight_shape", "I64", "I32").tolist()
             if shape != [out, columns]:
                 raise FileError(
                     f"{tensors.where(name)}: {list(raw.shape)} words of {scheme.bits} bits, as"
                     f" quantization_config says, do not hold weight_shape {shape}"
                 )
         elif scheme.bits == 8:
-            name = f"{part}weight"
+            name = f"{prefix}weight"
             raw = tensors.bytes_of(name, "I8")
             out, columns = raw.shape
         else:
@@ -217,7 +217,7 @@ class Compressed(Packed):
         floats = floats_of(tensors.array(scale), tensors.where(scale))
         spread = spread_scales(floats, scheme.extent, out, columns, step, tensors.where(scale))
         check_scales(floats, tensors.where(scale))
-        zeros = self._zeros(part, scheme, out, columns, step, tensors)
+        zeros = self._zeros(prefix, scheme, out, columns, step, tensors)
         if zeros is not None and step != 128:
             raise UnsupportedError(
                 f"{where}: zero points of {columns} inputs in groups of {scheme.extent.columns} are not"
@@ -227,10 +227,10 @@ class Compressed(Packed):
         return lambda: _pack_integers(_unpack(raw, scheme.bits), halves, zeros, scheme)
 
     def _zeros(
-        self, part: str, scheme: Scheme, out: int, columns: int, step: int, tensors: Tensors
+        self, prefix: str, scheme: Scheme, out: int, columns: int, step: int, tensors: Tensors
     ) -> np.ndarray | None:
         """Zero points of blocks, packed along the rows; None: all are 0."""
-        name = f"{part}weight_zero_point"
+        name = f"{prefix}weight_zero_point"
         if scheme.symmetric:
             kinds = "I32", "I8", "U8"
             if name in tensors and tensors.flat(name, *kinds).any():

@@ -150,11 +150,11 @@ _KINDS = {"F8_E4M3": "f8_e4m3", "F8_E5M2": "f8_e5m2"}
 
 
 def open_float8(
-    part: str, scale_name: str, extent: Extent, tensors: Tensors, *kinds: str
+    prefix: str, scale_name: str, extent: Extent, tensors: Tensors, *kinds: str
 ) -> Callable[[], Blocks]:
     """Checks a weight; what is returned reads it. kinds: the types that it may have, as safetensors
     names them."""
-    name = f"{part}weight"
+    name = f"{prefix}weight"
     values = tensors.bytes_of(name, *kinds)
     format = _KINDS[tensors.kind(name)]
     pack = prepare_float8(
@@ -183,12 +183,12 @@ class Float8(Packed):
         block = settings.pair("weight_block_size")
         self._extent = Extent(*block) if block else Extent()
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        names = [f"{part}weight", f"{part}weight_scale_inv"]
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        names = [f"{prefix}weight", f"{prefix}weight_scale_inv"]
         if names[0] not in tensors:
             return []
         is_float = not tensors.kind(names[0]).startswith("F8_")
         return [] if is_float and names[1] not in tensors else names
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
-        return open_float8(part, f"{part}weight_scale_inv", self._extent, tensors, self._kind)
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        return open_float8(prefix, f"{prefix}weight_scale_inv", self._extent, tensors, self._kind)

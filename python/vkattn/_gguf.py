@@ -66,11 +66,11 @@ class GGUF:
     def raw(self, name: str) -> np.ndarray:
         """The bytes of a tensor, mapped: uint8 [...][bytes of a row]."""
         tensor = self._tensor(name)
-        part = self._file.bytes_at(tensor.data, tensor.size)
+        stored = self._file.bytes_at(tensor.data, tensor.size)
         shape = self.shape(name)
         if not shape:
-            return part
-        return part.reshape(*shape[:-1], -1 if part.size else 0)
+            return stored
+        return stored.reshape(*shape[:-1], -1 if stored.size else 0)
 
     def array(self, name: str) -> np.ndarray:
         """A tensor as numpy has it; bf16 and quantised ones as float32."""

@@ -15,7 +15,7 @@ FORMATS = ("gptq", "gptq_v2", "awq")
 _VALUES, _BYTES = 128, 68  # of a block: 128 values of 4 bits, a float16 scale, a zero point
 # Where in a word of AWQ column j of eight lies.
 _AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
-_PARTS = ("qweight", "qzeros", "scales", "g_idx")
+_NAMES = ("qweight", "qzeros", "scales", "g_idx")
 
 
 class Blocks(NamedTuple):
@@ -253,16 +253,16 @@ def _format_of(packing: Packing, qzeros: Array, what: str) -> str:
 
 
 def prepare_int4(
-    part: str, names: Any, array: Callable[[str], Any], packing: Packing, path: str
+    prefix: str, names: Any, array: Callable[[str], Any], packing: Packing, path: str
 ) -> Callable[[], Blocks]:
-    """Checks the weight of the linear layer `part`, whose name ends in a dot or is empty; what is
+    """Checks the weight of the linear layer `prefix`, whose name ends in a dot or is empty; what is
     returned reads it."""
-    what = f"{path}: {part[:-1]}" if part else path
-    for name in _PARTS[:3]:
-        if part + name not in names:
-            raise InvalidError(f"{path}: there is no tensor {part}{name}")
-    qweight, qzeros, scales = (array(part + name) for name in _PARTS[:3])
-    g_idx = array(f"{part}g_idx") if f"{part}g_idx" in names else None
+    what = f"{path}: {prefix[:-1]}" if prefix else path
+    for name in _NAMES[:3]:
+        if prefix + name not in names:
+            raise InvalidError(f"{path}: there is no tensor {prefix}{name}")
+    qweight, qzeros, scales = (array(prefix + name) for name in _NAMES[:3])
+    g_idx = array(f"{prefix}g_idx") if f"{prefix}g_idx" in names else None
     if g_idx is None and packing.needs_order:
         raise UnsupportedError(f"{what}: desc_act without a tensor g_idx is not supported")
     format = _format_of(packing, qzeros, what)
@@ -275,6 +275,6 @@ def prepare_int4(
     return read
 
 
-def int4_parts(part: str, names: Any) -> list[str]:
+def int4_names(prefix: str, names: Any) -> list[str]:
     """The names of the tensors that `prepare_int4` takes."""
-    return [part + name for name in _PARTS if part + name in names]
+    return [prefix + name for name in _NAMES if prefix + name in names]

@@ -80,20 +80,20 @@ class ModelOpt(Packed):
         if algorithm == "NVFP4":
             settings.only("group_size", GROUP)
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        names = [f"{part}weight", f"{part}weight_scale"]
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        names = [f"{prefix}weight", f"{prefix}weight_scale"]
         if self._algorithm == "NVFP4":
-            names.append(f"{part}weight_scale_2")
+            names.append(f"{prefix}weight_scale_2")
         if names[0] not in tensors:
             return []
         is_float = tensors.kind(names[0]) not in ("F8_E4M3", "F8_E5M2", "U8")
         return [] if is_float and not any(name in tensors for name in names[1:]) else names
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
-        weight, scale = f"{part}weight", f"{part}weight_scale"
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        weight, scale = f"{prefix}weight", f"{prefix}weight_scale"
         if self._algorithm != "NVFP4":
             extent = Extent() if self._algorithm == "FP8" else Extent(_TILE, _TILE)
-            return open_float8(part, scale, extent, tensors, "F8_E4M3")
+            return open_float8(prefix, scale, extent, tensors, "F8_E4M3")
         values, scales = tensors.bytes_of(weight, "U8"), tensors.bytes_of(scale, "F8_E4M3")
-        factor = factor_of(f"{part}weight_scale_2", tensors)
+        factor = factor_of(f"{prefix}weight_scale_2", tensors)
         return prepare_nvfp4(values, scales, factor, tensors.where(weight), tensors.where(scale))

@@ -76,10 +76,10 @@ def _flat(name: str, count: int, tensors: Tensors) -> np.ndarray:
     return values
 
 
-def _scales_of(part: str, state: _State, tensors: Tensors) -> np.ndarray:
+def _scales_of(prefix: str, state: _State, tensors: Tensors) -> np.ndarray:
     """One of each block of the file; with nested ones, a table's value times a scale of many blocks,
     and an offset."""
-    name, count = f"{part}weight.absmax", -(-state.out * state.columns // state.block)
+    name, count = f"{prefix}weight.absmax", -(-state.out * state.columns // state.block)
     many = state.nested
     if many is None:
         scales = _flat(name, count, tensors)
@@ -87,9 +87,9 @@ def _scales_of(part: str, state: _State, tensors: Tensors) -> np.ndarray:
         codes = tensors.flat(name, "U8")
         if len(codes) != count:
             raise FileError(f"{tensors.where(name)}: expected {[count]}, got {[len(codes)]}")
-        table = _flat(f"{part}weight.nested_quant_map", 256, tensors)
-        outer = _flat(f"{part}weight.nested_absmax", -(-count // many), tensors)
-        check_scales(outer, tensors.where(f"{part}weight.nested_absmax"), zero=True)
+        table = _flat(f"{prefix}weight.nested_quant_map", 256, tensors)
+        outer = _flat(f"{prefix}weight.nested_absmax", -(-count // many), tensors)
+        check_scales(outer, tensors.where(f"{prefix}weight.nested_absmax"), zero=True)
         scales = table[codes] * outer[np.arange(count) // many] + state.offset
     check_scales(scales, tensors.where(name), zero=True)
     return scales
@@ -121,18 +121,18 @@ class Nf4(Packed):
         settings.only("bnb_4bit_quant_storage", "uint8")
         self._nested = settings.only("bnb_4bit_use_double_quant", False, True)
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        names = [f"{part}weight", *(f"{part}weight.{x}" for x in ("absmax", "quant_map"))]
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        names = [f"{prefix}weight", *(f"{prefix}weight.{x}" for x in ("absmax", "quant_map"))]
         if names[0] not in tensors:
             return []
         if tensors.kind(names[0]) != "U8" and names[1] not in tensors:
             return []
-        more = [f"{part}weight.nested_{x}" for x in ("absmax", "quant_map")]
-        return [*names, f"{part}{_STATE}", *(name for name in more if name in tensors)]
+        more = [f"{prefix}weight.nested_{x}" for x in ("absmax", "quant_map")]
+        return [*names, f"{prefix}{_STATE}", *(name for name in more if name in tensors)]
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
-        state = _State(f"{part}{_STATE}", tensors)
-        where = tensors.where(f"{part}weight")
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        state = _State(f"{prefix}{_STATE}", tensors)
+        where = tensors.where(f"{prefix}weight")
         if state.columns % _VALUES:
             raise UnsupportedError(f"{where}: {state.columns} inputs are not whole blocks of {_VALUES}")
         if (state.nested is not None) != bool(self._nested):
@@ -140,13 +140,13 @@ class Nf4(Packed):
                 f"{state.where}: scales are {'' if state.nested else 'not '}quantised, but"
                 f" bnb_4bit_use_double_quant is {shown(self._nested)}"
             )
-        if (_flat(f"{part}weight.quant_map", 16, tensors) != _TABLE).any():
-            raise FileError(f"{tensors.where(f'{part}weight.quant_map')}: not the 16 values of nf4")
-        values = tensors.bytes_of(f"{part}weight", "U8")
+        if (_flat(f"{prefix}weight.quant_map", 16, tensors) != _TABLE).any():
+            raise FileError(f"{tensors.where(f'{prefix}weight.quant_map')}: not the 16 values of nf4")
+        values = tensors.bytes_of(f"{prefix}weight", "U8")
         if values.shape != (state.out * state.columns // 2, 1):
             raise FileError(
                 f"{where}: expected {[state.out * state.columns // 2, 1]} for a weight"
                 f" {[state.out, state.columns]}, got {list(values.shape)}"
             )
-        scales = _scales_of(part, state, tensors)
+        scales = _scales_of(prefix, state, tensors)
         return lambda: _pack(values, scales, state)

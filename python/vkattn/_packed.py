@@ -8,7 +8,7 @@ import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
-from ._int4 import Blocks, Packing, int4_parts, prepare_int4
+from ._int4 import Blocks, Packing, int4_names, prepare_int4
 from ._safetensors import SafetensorsFile
 
 # What files say of activations, caches and outputs, which stay floats here.
@@ -76,25 +76,25 @@ class Packed:
     method = ""
     rows_are_outputs = False  # of matrices too that a family keeps as [in][out]
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        """The tensors of the linear layer `part`, whose name ends in a dot or is empty; none where its
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        """The tensors of the linear layer `prefix`, whose name ends in a dot or is empty; none where its
         weight is one of floats."""
         raise NotImplementedError
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
         """Checks names, shapes and scales; what is returned reads the values."""
         raise NotImplementedError
 
-    def read(self, part: str, tensors: Tensors) -> Blocks:
-        return self.prepare(part, tensors)()
+    def read(self, prefix: str, tensors: Tensors) -> Blocks:
+        return self.prepare(prefix, tensors)()
 
     def check_all(self, tensors: Tensors) -> None:
         """Checks all layers whose weights are packed, of which there is one at least."""
         ends = [(name, end) for name in tensors.names for end in _WEIGHTS if name.endswith(end)]
         found = False
-        for part in sorted(name[: -len(end)] for name, end in ends):
-            if (not part or part.endswith(".")) and self.parts(part, tensors):
-                self.prepare(part, tensors)
+        for prefix in sorted(name[: -len(end)] for name, end in ends):
+            if (not prefix or prefix.endswith(".")) and self.names_of(prefix, tensors):
+                self.prepare(prefix, tensors)
                 found = True
         if not found:
             raise FileError(
@@ -114,13 +114,13 @@ class Int4(Packed):
         self.packing = packing
         self.method = packing.format
 
-    def parts(self, part: str, tensors: Tensors) -> list[str]:
-        if f"{part}weight" in tensors or f"{part}qweight" not in tensors:
+    def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
+        if f"{prefix}weight" in tensors or f"{prefix}qweight" not in tensors:
             return []
-        return int4_parts(part, tensors.names)
+        return int4_names(prefix, tensors.names)
 
-    def prepare(self, part: str, tensors: Tensors) -> Callable[[], Blocks]:
-        return prepare_int4(part, tensors.names, tensors.array, self.packing, tensors.path)
+    def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        return prepare_int4(prefix, tensors.names, tensors.array, self.packing, tensors.path)
 
     def is_inert(self, name: str) -> bool:
         return False
@@ -143,7 +143,7 @@ class Settings:
             raise UnsupportedError(f"{self.where}: {key} {shown(value)} is not supported")
         return value
 
-    def part(self, key: str) -> "Settings":
+    def section(self, key: str) -> "Settings":
         made = Settings(self.values.get(key), self.where, key)
         made.where = f"{self.where}: {key}"
         return made

@@ -283,7 +283,7 @@ def linear_backward(gradient: Any, wanted: Any, *given: Any) -> Any:
 # Operands of a layer; without a key it is the query, without a value the key.
 OPERANDS = (
     *("query", "key", "value"),
-    *(f"{name}.{part}" for name in PROJECTIONS for part in ("weight", "bias")),
+    *(f"{name}.{kind}" for name in PROJECTIONS for kind in ("weight", "bias")),
     "mask",
 )
 _LAYER_SCHEMA = (
@@ -364,7 +364,7 @@ def layer_backward(gradient: Any, output: Any, wanted: Any, *given: Any) -> Any:
     made = _wanted(call.device, [needs[name] for name in call.tensors], call.tensors)
     arguments: Any = {name: tensor for name, tensor in made.items() if "." not in name}
     for name in PROJECTIONS:
-        pair = (made.get(f"{name}.{part}_gradient") for part in ("weight", "bias"))
+        pair = (made.get(f"{name}.{kind}_gradient") for kind in ("weight", "bias"))
         arguments[f"{name}_weights"] = tuple(pair)
     rows = [_upload(call.device, x, "gradient") for x in (output, gradient)]
     _run(

@@ -18,7 +18,7 @@ def four_widths(row: Row) -> int:
 
 
 def adjusted_width(row: Row) -> int:
-    """The width of LFM2's feed-forward part, of the one that config.json states."""
+    """The width of LFM2's feed-forward network, of the one that config.json states."""
     width, multiple = int(row["ffn_whole"]), int(row["ffn_multiple"])
     if not row["ffn_adjusted"]:
         return width

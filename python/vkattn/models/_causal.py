@@ -46,31 +46,31 @@ def row_order(d: Design) -> Any:
         if n % 4:
             raise UnsupportedError(f"n_head: {n} heads are not four shards of a fused matrix")
         rows = np.arange(3 * n * dim).reshape(4, 3, -1)
-        parts = [rows[:, i].reshape(-1) for i in (0, 2, 1)]
+        each = [rows[:, i].reshape(-1) for i in (0, 2, 1)]
     else:  # "heads": [n_kv_head][q of the group .., k, v][dim]
         rows = np.arange((n + 2 * kv) * dim).reshape(kv, n // kv + 2, dim)
-        parts = [rows[:, :-2].reshape(-1), rows[:, -2].reshape(-1), rows[:, -1].reshape(-1)]
-    return np.concatenate(parts)
+        each = [rows[:, :-2].reshape(-1), rows[:, -2].reshape(-1), rows[:, -1].reshape(-1)]
+    return np.concatenate(each)
 
 
 class _Block:
-    """The weights of a layer: of its parts those that the family names."""
+    """The weights of a layer: of its tensors those that the family names."""
 
     def __init__(self, weights: Weights, d: Design, i: int) -> None:
         heads, kv = d.n_head * d.head_dim, d.n_kv_head * d.head_dim
 
         def linears(bias: bool, **rows: int) -> list[Linear]:
-            names = [d.layer_name(part, i) for part in rows]
+            names = [d.layer_name(role, i) for role in rows]
             order = row_order(d) if "qkv" in rows else None
             options = {"transposed": d.transposed, "order": order}
             return weights.linears(names, list(rows.values()), d.width, bias=bias, **options)
 
-        def linear(part: str, columns: int, bias: bool) -> Linear:
-            name = d.layer_name(part, i)
+        def linear(role: str, columns: int, bias: bool) -> Linear:
+            name = d.layer_name(role, i)
             return weights.linear(name, d.width, columns, bias=bias, transposed=d.transposed)
 
-        def norm(part: str) -> dict[str, Any] | None:
-            return norm_of(weights, d, d.layer_name(part, i)) if part in d.names else None
+        def norm(role: str) -> dict[str, Any] | None:
+            return norm_of(weights, d, d.layer_name(role, i)) if role in d.names else None
 
         self.attn_norm, self.ffn_norm = norm("attn_norm"), norm("ffn_norm")
         self.attn_after, self.ffn_after = norm("attn_after"), norm("ffn_after")
@@ -95,8 +95,8 @@ class _Block:
         self.o = linear("o", heads, d.o_bias)
         self.head_norms = {}
         if d.head_norm:
-            for part, n in (("q_norm", d.n_head), ("k_norm", d.n_kv_head)):
-                self.head_norms[part] = _head_norm(weights, d, d.layer_name(part, i), n)
+            for role, n in (("q_norm", d.n_head), ("k_norm", d.n_kv_head)):
+                self.head_norms[role] = _head_norm(weights, d, d.layer_name(role, i), n)
 
 
 def norm_of(weights: Weights, d: Design, name: str, factor: float = 1.0) -> dict[str, Any]:
@@ -162,8 +162,8 @@ class Causal(Decoder):
         self.narrow = d.embed_width != d.width
         if self.narrow:
             self.project_in, self.project_out = (
-                weights.linear(d.name(part), *shape, bias=False)
-                for part, shape in (
+                weights.linear(d.name(role), *shape, bias=False)
+                for role, shape in (
                     ("project_in", (d.width, d.embed_width)),
                     ("project_out", (d.embed_width, d.width)),
                 )
@@ -190,9 +190,9 @@ class Causal(Decoder):
     def _constant(self, value: float) -> Tensor:
         return self.device.tensor(np.array([value], np.float32))
 
-    def _norm_of(self, weights: Weights, part: str, factor: float = 1.0) -> dict[str, Any] | None:
+    def _norm_of(self, weights: Weights, role: str, factor: float = 1.0) -> dict[str, Any] | None:
         d = self.design
-        return norm_of(weights, d, d.name(part), factor) if part in d.names else None
+        return norm_of(weights, d, d.name(role), factor) if role in d.names else None
 
     def _position_table(self, weights: Weights) -> Tensor | None:
         d = self.design
@@ -243,8 +243,8 @@ class _Pass:
         self.qkv, self.context = graph.make(self.query_width + 2 * kv), graph.make(heads)
         gated = "gate" in d.names or "gate_up" in d.names
         self.inner = graph.make((1 + gated) * d.ffn_width)
-        parts = graph.split(self.inner, *[d.ffn_width] * (1 + gated))
-        self.gate, self.up = parts[0], parts[1] if gated else None
+        halves = graph.split(self.inner, *[d.ffn_width] * (1 + gated))
+        self.gate, self.up = halves[0], halves[1] if gated else None
 
     def normed(self, norm: dict[str, Any] | None) -> Tensor:
         if norm is None:
@@ -298,13 +298,13 @@ class _Pass:
         d, graph, inputs = self.d, self.graph, self.inputs
         counts = d.n_head, d.n_kv_head, d.n_kv_head
         kv = d.n_kv_head * d.head_dim
-        parts = graph.split(self.qkv, self.query_width, kv, kv)
-        each = parts[0].reshape(
+        projected = graph.split(self.qkv, self.query_width, kv, kv)
+        heads_of_q = projected[0].reshape(
             graph.batch, graph.rows, d.n_head, self.query_width // d.n_head
         )
-        gate = each.slice(3, d.head_dim, d.head_dim) if d.attention_gate else None
-        q = each.slice(3, 0, d.head_dim).permute(0, 2, 1, 3)
-        k, v = (graph.heads(t, d.n_kv_head) for t in parts[1:])
+        gate = heads_of_q.slice(3, d.head_dim, d.head_dim) if d.attention_gate else None
+        q = heads_of_q.slice(3, 0, d.head_dim).permute(0, 2, 1, 3)
+        k, v = (graph.heads(t, d.n_kv_head) for t in projected[1:])
         rope = self.ropes[i]
         options: dict[str, Any] = {"rope": rope}
         if d.head_norm == "rms" and not d.norm_rotated:
@@ -315,7 +315,7 @@ class _Pass:
                 options["rope"] = None
                 for t in (q, k):
                     self._turn(t, rope)
-            for t, heads, norm in zip(parts, counts, block.head_norms.values()):
+            for t, heads, norm in zip(projected, counts, block.head_norms.values()):
                 self._norm_heads(t, heads, **norm)
         scale = d.scale or d.head_dim**-0.5
         if d.scale_by_layer:

@@ -89,14 +89,14 @@ FAMILIES = {
 def _part(keys: Keys, key: str) -> Keys:
     """An object of config.json with keys of its own."""
     keys.only(f"{key}_dict")  # what old versions of transformers gave precedence
-    part = Keys(keys.get(key, dict, {}), f"{keys.where}: {key}")
-    part.only("vision_use_head", True)
-    part.left -= {"projection_dim", "initializer_factor", "dropout"}
-    return part
+    section = Keys(keys.get(key, dict, {}), f"{keys.where}: {key}")
+    section.only("vision_use_head", True)
+    section.left -= {"projection_dim", "initializer_factor", "dropout"}
+    return section
 
 
 class _Query:
-    """Attention of a learnt query over the rows of an image, and a feed-forward part."""
+    """Attention of a learnt query over the rows of an image, and a feed-forward network."""
 
     def __init__(self, weights: Weights, at: str, sizes: Sizes) -> None:
         width = sizes.width
@@ -104,8 +104,8 @@ class _Query:
         self.probe = weights.table(f"{at}probe", 1, width).reshape(width)
         matrix = weights.matrix(f"{at}attention.in_proj_weight", 3 * width, width, product=True)
         bias = weights.vector(f"{at}attention.in_proj_bias", 3 * width)
-        parts = ((0, width), (width, 2 * width))
-        self.q, self.kv = (Linear(matrix.slice(0, *x), bias.slice(0, *x)) for x in parts)
+        both = ((0, width), (width, 2 * width))
+        self.q, self.kv = (Linear(matrix.slice(0, *x), bias.slice(0, *x)) for x in both)
         self.o = weights.linear(f"{at}attention.out_proj", width, width)
         self.norm = norm_of(weights, f"{at}layernorm", sizes, False, True)
         self.up = weights.linear(f"{at}mlp.fc1", sizes.inner, width)
@@ -223,10 +223,10 @@ class Clip:
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         at_once = min(at_once, len(ids))
         for start in range(0, len(order), at_once or 1):
-            part = order[start : start + at_once]
-            rows = min(-(-len(ids[part[0]]) // ROWS) * ROWS, self.max_length)
+            indices = order[start : start + at_once]
+            rows = min(-(-len(ids[indices[0]]) // ROWS) * ROWS, self.max_length)
             recording = self._texts.get(at_once, rows)
-            result[part] = recording.run([ids[i] for i in part], timeout)
+            result[indices] = recording.run([ids[i] for i in indices], timeout)
         return result
 
     def encode(self, text: str) -> list[int]:

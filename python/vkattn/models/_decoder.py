@@ -191,10 +191,10 @@ class Decoder(Decodes):
         chunk.graph.plan.finish()
         result = np.empty((len(ids), self.n_token), np.float32)
         for at in range(0, len(ids), rows):
-            part = ids[at : at + rows]
-            chunk.write([part], [at])
+            step = ids[at : at + rows]
+            chunk.write([step], [at])
             chunk.graph.plan.run(timeout)
-            result[at : at + rows] = logits.read()[0, : len(part)]
+            result[at : at + rows] = logits.read()[0, : len(step)]
         cache.close()
         return result
 
@@ -216,8 +216,8 @@ class Decoder(Decodes):
         chunk.graph.plan.finish()
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         for start in range(0, len(ids), batch):
-            part = order[start : start + batch]
-            for i, rows in zip(part, chunk.rows_of([ids[i] for i in part], timeout)):
+            indices = order[start : start + batch]
+            for i, rows in zip(indices, chunk.rows_of([ids[i] for i in indices], timeout)):
                 result[i] = rows
         chunk.graph.plan.close()
         cache.close()
@@ -309,14 +309,14 @@ class _Recording:
             tensor.write(array)
             self._last[tensor] = array.tobytes()
 
-    def write(self, parts: Sequence[Sequence[int]], lengths: Sequence[int]) -> None:
+    def write(self, steps: Sequence[Sequence[int]], lengths: Sequence[int]) -> None:
         """The ids of each sequence, () for one that waits, and where they begin."""
         rows = self.graph.rows
         if self.own_ids:
-            self.put(self.ids, [[*p, *[-1] * (rows - len(p))] for p in parts])
+            self.put(self.ids, [[*p, *[-1] * (rows - len(p))] for p in steps])
         if self.positions is not None:
             self.put(self.positions, np.asarray(lengths)[:, None] + np.arange(rows))
-        self.put(self.n_append, [len(p) for p in parts])
+        self.put(self.n_append, [len(p) for p in steps])
 
     def rows_of(self, texts: Sequence[list[int]], timeout: float) -> list[np.ndarray]:
         """The last rows of up to `batch` texts, from the first id on."""
@@ -326,14 +326,14 @@ class _Recording:
             if self.cache.length(b):
                 self.cache.truncate(b, 0)
         for at in range(0, max(map(len, texts)), rows):
-            parts = [text[at : at + rows] for text in texts]
-            self.write([*parts, *[[]] * (batch - len(parts))], lengths)
+            steps = [text[at : at + rows] for text in texts]
+            self.write([*steps, *[[]] * (batch - len(steps))], lengths)
             self.graph.plan.run(timeout)
             made = self.hidden.read()
-            for b, part in enumerate(parts):
-                found[b].append(made[b, : len(part)])
-                lengths[b] += len(part)
-        return [np.concatenate(parts) for parts in found]
+            for b, step in enumerate(steps):
+                found[b].append(made[b, : len(step)])
+                lengths[b] += len(step)
+        return [np.concatenate(rows) for rows in found]
 
 
 class Session:
@@ -455,12 +455,12 @@ class Session:
         recording = self.chunk if long else self.step
         assert recording is not None
         rows = recording.graph.rows
-        parts = [s.pending[:rows] if s else [] for s in places]
-        recording.write(parts, [s.length if s else 0 for s in places])
+        steps = [s.pending[:rows] if s else [] for s in places]
+        recording.write(steps, [s.length if s else 0 for s in places])
         if long:
-            recording.put(self.last, [b * rows + max(len(p), 1) - 1 for b, p in enumerate(parts)])
+            recording.put(self.last, [b * rows + max(len(p), 1) - 1 for b, p in enumerate(steps)])
         else:
-            wanted = np.array([p[0] if p else known[b] for b, p in enumerate(parts)], np.int32)
+            wanted = np.array([p[0] if p else known[b] for b, p in enumerate(steps)], np.int32)
             if not np.array_equal(wanted, known):
                 self.next.write(wanted)
         if self.sampling.temperature:
@@ -469,10 +469,10 @@ class Session:
             self.ruled.write(places)
         recording.graph.plan.run(timeout)
         self.steps += 1
-        for s, part in zip(places, parts):
+        for s, step in zip(places, steps):
             if s:
-                s.pending = s.pending[len(part) :]
-                s.length += len(part)
+                s.pending = s.pending[len(step) :]
+                s.length += len(step)
         if self.ruled:
             return self.ruled.choose(recording.graph.plan, self.next, places)
         return self.next.read()

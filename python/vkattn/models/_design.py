@@ -104,12 +104,12 @@ class Design:
     def __getattr__(self, name: str) -> Any:  # settings, for type checkers
         raise AttributeError(name)
 
-    def name(self, part: str) -> str:
-        """The tensor of a part of the model, without .weight or .bias."""
-        return str(self.names[part] if part == "head" else self.prefix + self.names[part])
+    def name(self, role: str) -> str:
+        """The tensor of a role in the model, without .weight or .bias."""
+        return str(self.names[role] if role == "head" else self.prefix + self.names[role])
 
-    def layer_name(self, part: str, i: int) -> str:
-        return f"{self.prefix}{self.layers.format(i)}{self.names[part]}"
+    def layer_name(self, role: str, i: int) -> str:
+        return f"{self.prefix}{self.layers.format(i)}{self.names[role]}"
 
     def ropes(self, capacity: int) -> list[Rope | None]:
         made: dict[int, Rope] = {}

@@ -81,7 +81,7 @@ class Encoder:
         weights.finish(
             lambda name: (
                 name.removeprefix(prefix).startswith(family.inert)
-                or any(part in name for part in family.inert_parts)
+                or any(word in name for word in family.inert_words)
             )
         )
         self.unused = weights.unused
@@ -204,8 +204,8 @@ class Encoder:
             raise InvalidError("embed: the model has a vector of each id, which rows(texts) gives")
         ids, types = self._read_texts(texts, None)
         result = np.empty((len(ids), self.dense.width), np.float32)
-        for part, recording in self._run_texts(ids, types, "vectors", at_once, timeout):
-            result[part] = recording.output.read()[: len(part)]
+        for indices, recording in self._run_texts(ids, types, "vectors", at_once, timeout):
+            result[indices] = recording.output.read()[: len(indices)]
         return result
 
     def rows(
@@ -242,8 +242,8 @@ class Encoder:
             return self._rows_of(ids, kinds, "words", at_once, timeout)
         assert self.head
         result = np.empty((len(ids), self.head.size), np.float32)
-        for part, recording in self._run_texts(ids, kinds, "logits", at_once, timeout):
-            result[part] = recording.output.read()[: len(part)]
+        for indices, recording in self._run_texts(ids, kinds, "logits", at_once, timeout):
+            result[indices] = recording.output.read()[: len(indices)]
         return result
 
     def embed_sparse(
@@ -254,8 +254,8 @@ class Encoder:
         self._check_head("embed_sparse", "masked")
         ids, kinds = self._read_texts(texts, None)
         result = np.empty((len(ids), self.n_token), np.float32)
-        for part, recording in self._run_texts(ids, kinds, "words", at_once, timeout):
-            for i, rows in zip(part, recording.rows_of([len(ids[i]) for i in part])):
+        for indices, recording in self._run_texts(ids, kinds, "words", at_once, timeout):
+            for i, rows in zip(indices, recording.rows_of([len(ids[i]) for i in indices])):
                 result[i] = np.log1p(np.maximum(rows.max(0), 0))
         return result
 
@@ -294,11 +294,11 @@ class Encoder:
         result = [np.empty((len(chosen), self.n_head, len(x), len(x)), np.float32) for x in ids]
         if not kept:
             return result
-        for part, recording in self._padded(ids, types, at_once, "weights", timeout, kept):
+        for indices, recording in self._padded(ids, types, at_once, "weights", timeout, kept):
             for layer, tensor in recording.weights.items():
                 assert tensor is not None
                 weights = tensor.read()
-                for b, i in enumerate(part):
+                for b, i in enumerate(indices):
                     n = len(ids[i])
                     for place in (p for p, x in enumerate(chosen) if x == layer):
                         result[i][place] = weights[b, :, :n, :n]
@@ -344,8 +344,8 @@ class Encoder:
         self, ids: list[list[int]], types: Any, kind: str, at_once: int | None, timeout: float
     ) -> list[np.ndarray]:
         result: list[Any] = [None] * len(ids)
-        for part, recording in self._run_texts(ids, types, kind, at_once, timeout):
-            for i, rows in zip(part, recording.rows_of([len(ids[i]) for i in part])):
+        for indices, recording in self._run_texts(ids, types, kind, at_once, timeout):
+            for i, rows in zip(indices, recording.rows_of([len(ids[i]) for i in indices])):
                 result[i] = rows
         return result
 
@@ -382,11 +382,11 @@ class Encoder:
             if layers:
                 size = 4 * len(layers) * self.n_head * rows * rows
                 batch = max(1, min(batch, MOST_WEIGHTS // size))
-            part, order = order[:batch], order[batch:]
+            indices, order = order[:batch], order[batch:]
             recording = self._recorded.get(batch, rows, Wanted(kind, layers, types is not None))
-            given = types and [types[i] for i in part]
-            recording.run([ids[i] for i in part], given, timeout)
-            yield part, recording
+            given = types and [types[i] for i in indices]
+            recording.run([ids[i] for i in indices], given, timeout)
+            yield indices, recording
 
     def _packed(
         self, ids: list[list[int]], types: Any, at_once: int, kind: str, timeout: float

@@ -64,7 +64,7 @@ class Family(NamedTuple):
     heads: Heads = {}
     only: dict[str, tuple[Any, ...]] = {}  # values of keys that are followed, the default first
     inert: tuple[str, ...] = ()  # how the names of tensors without effect begin
-    inert_parts: tuple[str, ...] = ()  # what they hold somewhere
+    inert_words: tuple[str, ...] = ()  # what they hold somewhere
     inert_keys: tuple[str, ...] = ()
     resolve: Callable[[Keys, Family], Family] = lambda keys, family: family
 
@@ -284,7 +284,7 @@ FAMILIES = {
             final_norm="encoder.LayerNorm",
             adapter=Adapter("output.adapter_modules.", "output.adapter_layer_norm"),
         ),
-        inert_parts=(".adapter_modules.",),  # of other languages
+        inert_words=(".adapter_modules.",),  # of other languages
     ),
     "ernie": _BERT._replace(prefix="ernie.", resolve=_of_tasks),
     "electra": _BERT._replace(
@@ -410,7 +410,7 @@ FAMILIES = {
             "hidden_act": ("gelu",),  # no other is computed
         },
         inert=(*_HEADS, "contact_head."),
-        inert_parts=("rotary_embeddings.inv_freq",),  # of other layers, which are the same
+        inert_words=("rotary_embeddings.inv_freq",),  # of other layers, which are the same
         inert_keys=("vocab_list", "esmfold_config", "mask_token_id"),
         resolve=_esm,
     ),

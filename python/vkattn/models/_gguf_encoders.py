@@ -100,7 +100,7 @@ _FIRST = {
 def _layer_names(
     row: dict[str, tuple[str, ...]], at: str, layer: Layer, gated: bool
 ) -> dict[str, str]:
-    """Names in GGUF of parts of a layer, with {} for its number, and those of the family."""
+    """Names in GGUF of the tensors of a layer, with {} for its number, and those of the family."""
     found = {}
     for field, names in row.items():
         if "gated_up" in row and field == ("up" if gated else "gated_up"):
@@ -114,8 +114,8 @@ def _layer_names(
 def _side_names(side: Side, gated: bool) -> dict[str, str]:
     found = _layer_names(_BEFORE, "dec.blk.{}.", side.layer, gated)
     at, cross = f"{side.layer.at}{side.cross.at}", side.cross
-    for name, part in zip("qkvo", cross.parts):
-        found[f"dec.blk.{{}}.cross_attn_{name}"] = at + part
+    for name, product in zip("qkvo", cross.products):
+        found[f"dec.blk.{{}}.cross_attn_{name}"] = at + product
     found["dec.blk.{}.cross_attn_norm"] = side.layer.at + cross.norm
     found["dec.output_norm"] = side.layer.final_norm
     return found

@@ -71,7 +71,7 @@ _COMMON: Row = {
 
 def _row(family: str, **changes: Any) -> Row:
     row = {**FAMILIES[family], **_COMMON}
-    row["names"] = {part: _NAMES[part] for part in row["names"]}
+    row["names"] = {role: _NAMES[role] for role in row["names"]}
     if row["norm"] == "layer":
         row["epsilon"] = Key("attention.layer_norm_epsilon", 1e-5)
     return of(row, **changes)

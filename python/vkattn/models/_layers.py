@@ -16,9 +16,9 @@ Switch = Union[bool, tuple[str, bool]]  # or a key of config.json with its defau
 Size = Union[int, tuple[str, Union[int, None]]]  # or a key with its default, which may be None
 
 
-# What a layer's part makes of the rows it reads, and the product that ends it.
-Part = Callable[[int, Tensor], tuple[Tensor, Linear]]
-Between = tuple[Part, Sequence[dict[str, Any]]]
+# What a sublayer makes of the rows it reads, and the product that ends it.
+Sublayer = Callable[[int, Tensor], tuple[Tensor, Linear]]
+Between = tuple[Sublayer, Sequence[dict[str, Any]]]
 
 
 def is_on(keys: Keys, switch: Switch) -> bool:
@@ -39,7 +39,7 @@ def activation_of(keys: Keys, key: str, name: str) -> str:
 
 
 class Adapter(NamedTuple):
-    """Two products with a bottleneck between them, behind the feed-forward part, by language."""
+    """Two products with a bottleneck between them, behind the feed-forward network, by language."""
 
     at: str
     norm: str  # its own, where adapter_layer_norm says so
@@ -59,7 +59,7 @@ class Layer(NamedTuple):
     norm: str = "output.LayerNorm"
     gated: bool | None = False  # None: where the activation is named gated-...
     gated_up: tuple[str, ...] = ()  # names of such layers
-    norm_first: Switch = False  # of what a part reads; else of its sum with what it read
+    norm_first: Switch = False  # of what a sublayer reads; else of its sum with what it read
     first_attn_norm: bool = True  # False: layer 0 reads what the embeddings' norm gave
     final_norm: str = ""  # behind layers that norm first
     rms: bool = False
@@ -101,7 +101,7 @@ class Sizes(NamedTuple):
     def of(
         cls, keys: Keys, layer: Layer, words: Words, defaults: Sequence[int | None] = (None,) * 4
     ) -> Sizes:
-        """defaults: width, layers, heads and width of the feed-forward part."""
+        """defaults: width, layers, heads and width of the feed-forward network."""
         width = keys.size(words.width, defaults[0])
         n_head = keys.size(words.n_head, defaults[2])
         head_dim = width // n_head
@@ -197,7 +197,7 @@ class _Block:
 
 
 class Layers:
-    """Layers of attention and a feed-forward part over rows [batch][rows][width]."""
+    """Layers of attention and a feed-forward network over rows [batch][rows][width]."""
 
     def __init__(
         self,
@@ -232,13 +232,13 @@ class Layers:
         **options: Any,
     ) -> Tensor:
         """Changes x, and gives the last rows. options: of Plan.attention; each: more of each layer;
-        positions: of packed rows, by which their queries and keys turn. between: a part that stands
+        positions: of packed rows, by which their queries and keys turn. between: a sublayer that stands
         behind attention, and its norm in each layer."""
         sizes, plan = self.sizes, graph.plan
         own, shared = sizes.n_head * sizes.head_dim, sizes.n_kv_head * sizes.head_dim
         y, context, qkv = graph.make(sizes.width), graph.make(own), graph.make(own + 2 * shared)
-        parts = zip((*graph.split(qkv, own, shared, shared), context), _counts(sizes))
-        heads = [graph.heads(part, n_head) for part, n_head in parts]
+        columns = zip((*graph.split(qkv, own, shared, shared), context), _counts(sizes))
+        heads = [graph.heads(t, n_head) for t, n_head in columns]
         ups = graph.make((1 + sizes.gated) * sizes.inner)
         inner, *gate = graph.split(ups, *[sizes.inner] * (1 + sizes.gated))
         multiplier = gate[0] if gate else None
@@ -255,8 +255,8 @@ class Layers:
             _add_product(graph, context, block.o, x, block.scales[0])
             self._norm_sum(graph, x, block.attn_norm)
             if between:
-                part, norms = between
-                _add_product(graph, *part(i, self._read(graph, x, y, norms[i])), x, None)
+                sublayer, norms = between
+                _add_product(graph, *sublayer(i, self._read(graph, x, y, norms[i])), x, None)
                 self._norm_sum(graph, x, norms[i])
             read = self._read(graph, x, y, block.norm)
             graph.linears(read, block.up, ups)
@@ -270,7 +270,7 @@ class Layers:
         return y if self.final_norm else x
 
     def _read(self, graph: Graph, x: Tensor, y: Tensor, norm: dict[str, Any] | None) -> Tensor:
-        """What a part reads of x."""
+        """What a sublayer reads of x."""
         if not self.norm_first or not norm:
             return x
         graph.plan.norm(x, y, **norm)
@@ -282,7 +282,7 @@ class Layers:
 
 
 def _add_product(graph: Graph, input: Tensor, by: Linear, x: Tensor, scale: Tensor | None) -> None:
-    """Adds what a part gives to x."""
+    """Adds what a sublayer gives to x."""
     if scale is None:
         graph.residual(input, by, x)
         return

@@ -170,7 +170,7 @@ class Dense:
     """The products behind the pooling, each with an activation."""
 
     def __init__(self, folders: Sequence[str], device: Device, dtype: str | None, width: int):
-        self.parts: list[tuple[Linear, str]] = []
+        self.products: list[tuple[Linear, str]] = []
         self.width = width
         for folder in folders:
             where = os.path.join(folder, "config.json")
@@ -197,11 +197,11 @@ class Dense:
             _warn_of(keys)
 
     def append(self, by: Linear, kind: str = "identity") -> None:
-        self.parts.append((by, kind))
+        self.products.append((by, kind))
         self.width = by.size
 
     def add(self, graph: Graph, rows: Tensor) -> Tensor:
-        for by, kind in self.parts:
+        for by, kind in self.products:
             rows = graph.linear(rows, by)
             if kind != "identity":
                 graph.plan.activation(rows, rows, kind)

@@ -36,7 +36,7 @@ class _CrossAttention:
         self, weights: Weights, at: str, names: Cross, sizes: Sizes, bias: bool, rms: bool
     ) -> None:
         width, inside = sizes.width, sizes.n_head * sizes.head_dim
-        q, k, v, o = (f"{at}{names.at}{part}" for part in names.parts)
+        q, k, v, o = (f"{at}{names.at}{product}" for product in names.products)
         self.q, self.k, self.v = (
             weights.linear(name, inside, width, bias=bias) for name in (q, k, v)
         )
@@ -67,11 +67,11 @@ class Seq2Seq(Answers, Encoder):  # type: ignore[misc] # logits
     ) -> None:
         family = FAMILIES[kind]
         inert = tuple(name for name in family.inert if name != "decoder.")
-        parts = (*family.inert_parts, "EncDecAttention.relative_attention_bias")
+        words = (*family.inert_words, "EncDecAttention.relative_attention_bias")
         self.side = SIDES[kind]
         self.stop_ids = stop
         super().__init__(
-            weights, keys, family._replace(inert=inert, inert_parts=parts), pooling, text, dtype
+            weights, keys, family._replace(inert=inert, inert_words=words), pooling, text, dtype
         )
 
     def _read_more(self, weights: Weights, keys: Keys, prefix: str) -> None:

@@ -17,7 +17,7 @@ class Cross(NamedTuple):
     """Attention over the encoder's rows: tensors of a layer."""
 
     at: str  # before q, k, v and o
-    parts: tuple[str, str, str, str]
+    products: tuple[str, str, str, str]
     norm: str
 
 

@@ -83,20 +83,20 @@ class Weights:
         kind = kind_of(columns, self.quantize, is_head) if product or is_head else None
         if not kind:
             return self._host(name, transposed)
-        part = partial(self._rows, name, transposed=transposed)
-        return encode(f"{self.path}: {name}", rows, columns, kind, part)
+        read = partial(self._rows, name, transposed=transposed)
+        return encode(f"{self.path}: {name}", rows, columns, kind, read)
 
     def _vector(self, name: str, size: int) -> np.ndarray:
         self._take(name, (size,))
         return self._floats(name)
 
-    def _upload(self, parts: Sequence[Host], shape: tuple[int, ...]) -> Tensor:
-        """One tensor of parts of one type, along axis 0 one after the other."""
-        tensor = Tensor(self.device, shape, parts[0].dtype)
+    def _upload(self, matrices: Sequence[Host], shape: tuple[int, ...]) -> Tensor:
+        """One tensor of matrices of one type, along axis 0 one after the other."""
+        tensor = Tensor(self.device, shape, matrices[0].dtype)
         first = 0
-        for part in parts:
-            count = len(part.data)
-            tensor.slice(0, first, count).write_bytes(part.data)
+        for matrix in matrices:
+            count = len(matrix.data)
+            tensor.slice(0, first, count).write_bytes(matrix.data)
             first += count
         return tensor
 
@@ -110,23 +110,23 @@ class Weights:
         product: bool = False,
     ) -> Tensor:
         """[rows][columns]; transposed: the file has it the other way round."""
-        part = self._matrix(name, rows, columns, transposed, product)
-        if _scale_of(part) is not None:
+        matrix = self._matrix(name, rows, columns, transposed, product)
+        if _scale_of(matrix) is not None:
             raise UnsupportedError(
-                f"{self.path}: {name}: {part.dtype} with a scale of its own is not supported here"
+                f"{self.path}: {name}: {matrix.dtype} with a scale of its own is not supported here"
             )
-        return self._upload([part], (rows, columns))
+        return self._upload([matrix], (rows, columns))
 
-    def _scales(self, parts: Sequence[Host]) -> Tensor | None:
+    def _scales(self, matrices: Sequence[Host]) -> Tensor | None:
         """Those of all rows; 1 of a weight that has none."""
-        scales = [_scale_of(part) for part in parts]
+        scales = [_scale_of(matrix) for matrix in matrices]
         if all(scale is None for scale in scales):
             return None
         return self.device.tensor(
             np.concatenate(
                 [
-                    np.ones(len(part.data), np.float32) if scale is None else scale
-                    for part, scale in zip(parts, scales)
+                    np.ones(len(matrix.data), np.float32) if scale is None else scale
+                    for matrix, scale in zip(matrices, scales)
                 ]
             )
         )
@@ -159,10 +159,10 @@ class Weights:
         bias: bool = True,
         transposed: bool = False,
     ) -> Linear:
-        part = self._matrix(f"{name}.weight", rows, columns, transposed)
-        weight = self._upload([part], (rows, columns))
+        matrix = self._matrix(f"{name}.weight", rows, columns, transposed)
+        weight = self._upload([matrix], (rows, columns))
         bias_tensor = self.vector(f"{name}.bias", rows) if bias else None
-        return Linear(weight, bias_tensor, self._scales([part]))
+        return Linear(weight, bias_tensor, self._scales([matrix]))
 
     def linears(
         self,
@@ -178,14 +178,14 @@ class Weights:
         are theirs one after the other; its bias is 0 for those that have none. order: which row of
         the file each row is, where there is one name."""
         biased = [bias] * len(names) if isinstance(bias, bool) else bias
-        parts = [
+        matrices = [
             self._matrix(f"{name}.weight", n, columns, transposed) for name, n in zip(names, rows)
         ]
         if order is not None:
-            parts = [_in_order(part, order) for part in parts]
+            matrices = [_in_order(matrix, order) for matrix in matrices]
         made = []
-        for run in _runs(parts, self.device.info.max_allocation):
-            weight = self._upload([parts[i] for i in run], (sum(rows[i] for i in run), columns))
+        for run in _runs(matrices, self.device.info.max_allocation):
+            weight = self._upload([matrices[i] for i in run], (sum(rows[i] for i in run), columns))
             values = [
                 self._vector(f"{names[i]}.bias", rows[i])
                 if biased[i]
@@ -196,7 +196,7 @@ class Weights:
                 values = [x[order] for x in values]
             has_bias = any(biased[i] for i in run)
             bias_tensor = self.device.tensor(np.concatenate(values)) if has_bias else None
-            made.append(Linear(weight, bias_tensor, self._scales([parts[i] for i in run])))
+            made.append(Linear(weight, bias_tensor, self._scales([matrices[i] for i in run])))
         return made
 
     def conv1d(self, name: str, rows: int, columns: int, width: int) -> Linear:
@@ -257,26 +257,26 @@ class Weights:
             )
 
 
-def _scale_of(part: Host) -> np.ndarray | None:
-    return part.scale if isinstance(part, Blocks) else None
+def _scale_of(matrix: Host) -> np.ndarray | None:
+    return matrix.scale if isinstance(matrix, Blocks) else None
 
 
-def _in_order(part: Host, order: np.ndarray) -> Host:
-    scale = _scale_of(part)
-    if isinstance(part, Blocks) and scale is not None:
-        part = part._replace(scale=scale[order])
-    return part._replace(data=part.data[order])
+def _in_order(matrix: Host, order: np.ndarray) -> Host:
+    scale = _scale_of(matrix)
+    if isinstance(matrix, Blocks) and scale is not None:
+        matrix = matrix._replace(scale=scale[order])
+    return matrix._replace(data=matrix.data[order])
 
 
-def _runs(parts: Sequence[Host], most: int) -> Iterator[range]:
+def _runs(matrices: Sequence[Host], most: int) -> Iterator[range]:
     """Neighbours of one type that together take up to `most` bytes."""
     first = 0
-    for end in range(1, len(parts) + 1):
-        whole = parts[first : end + 1]
+    for end in range(1, len(matrices) + 1):
+        whole = matrices[first : end + 1]
         if (
-            end == len(parts)
-            or parts[end].dtype != parts[first].dtype
-            or sum(part.data.nbytes for part in whole) > most
+            end == len(matrices)
+            or matrices[end].dtype != matrices[first].dtype
+            or sum(matrix.data.nbytes for matrix in whole) > most
         ):
             yield range(first, end)
             first = end
@@ -324,38 +324,38 @@ class FolderWeights(Weights):
         return host
 
     def _rows(self, name: str, first: int, count: int, transposed: bool) -> np.ndarray:
-        part = self._files[name].rows(name, first, count, transposed)
-        return host_array(part, name, "f32").data
+        read = self._files[name].rows(name, first, count, transposed)
+        return host_array(read, name, "f32").data
 
     def _matrix(
         self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
     ) -> Host:
         """Reads what is packed as blocks."""
-        part = name[: -len("weight")]
-        parts = self._packing.parts(part, self._tensors) if self._packing else []
-        if not self._packing or not parts or not name.endswith("weight"):
+        prefix = name[: -len("weight")]
+        names = self._packing.names_of(prefix, self._tensors) if self._packing else []
+        if not self._packing or not names or not name.endswith("weight"):
             return super()._matrix(name, rows, columns, transposed, product)
         if transposed and not self._packing.rows_are_outputs:
             raise UnsupportedError(
                 f"{self.path}: {name}: {self._packing.method} of a matrix that has inputs as rows is not"
                 " supported"
             )
-        for taken in parts:
+        for taken in names:
             if taken in self.left:
                 self.progress.add(self._size(taken))
             self.left.discard(taken)
-        blocks = self._packing.read(part, self._tensors)
+        blocks = self._packing.read(prefix, self._tensors)
         if blocks.shape != (rows, columns):
             raise InvalidError(
-                f"{self.path}: {parts[0]}: expected {[rows, columns]}, got {list(blocks.shape)}"
+                f"{self.path}: {names[0]}: expected {[rows, columns]}, got {list(blocks.shape)}"
             )
         return blocks
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
         """Old programs wrote a bias of zeros beside each matrix that they quantised."""
         for name in sorted(self.left):
-            part, _, kind = name.rpartition(".")
-            if kind == "bias" and f"{part}.qweight" in self.names and not self._floats(name).any():
+            prefix, _, kind = name.rpartition(".")
+            if kind == "bias" and f"{prefix}.qweight" in self.names and not self._floats(name).any():
                 self.left.discard(name)
         for name, file in self._files.items():  # two names of a tensor: one of them was used
             kept = file.aliases.get(name, name)
@@ -443,12 +443,12 @@ class GGUFWeights(Weights):
         self, name: str, rows: int, columns: int, transposed: bool = False, product: bool = True
     ) -> Host:
         """nvfp4 may have a scale of the tensor in one of its own."""
-        part = super()._matrix(name, rows, columns, transposed, product)
+        matrix = super()._matrix(name, rows, columns, transposed, product)
         scale_name = self._scale_name(name)
-        if not isinstance(part, Blocks) or not scale_name:
-            return part
+        if not isinstance(matrix, Blocks) or not scale_name:
+            return matrix
         scale = self._vector(scale_name, 1)
-        return part._replace(scale=np.full(rows, scale[0], np.float32))
+        return matrix._replace(scale=np.full(rows, scale[0], np.float32))
 
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed

@@ -31,7 +31,7 @@ class ShortConv:
     """LFM2's: C * conv(B * x), of B, C and x that rows are projected to."""
 
     def __init__(self, weights: Weights, d: Design, i: int) -> None:
-        names = {part: d.layer_name(part, i) for part in ("state_in", "conv", "state_out")}
+        names = {role: d.layer_name(role, i) for role in ("state_in", "conv", "state_out")}
         bias = bool(d.conv_bias)
         self.width = d.width
         self.into = weights.linear(names["state_in"], 3 * d.width, d.width, bias=bias)
@@ -61,17 +61,17 @@ class DeltaNet:
         self.keys, self.values = d.delta_key_heads, d.delta_value_heads
         self.key_dim, self.value_dim = d.delta_key_dim, d.delta_value_dim
         self.activation = d.activation
-        at = {part: d.layer_name(part, i) for part in d.names}
+        at = {role: d.layer_name(role, i) for role in d.names}
         rows, order = delta_rows(d), delta_order(d)
         self.into = [
             linear
-            for parts in _runs_of(rows, order)
+            for roles in _runs_of(rows, order)
             for linear in weights.linears(
-                [at[part] for part in parts],
-                [rows[part] for part in parts],
+                [at[role] for role in roles],
+                [rows[role] for role in roles],
                 d.width,
                 bias=False,
-                order=order.get(parts[0]),
+                order=order.get(roles[0]),
             )
         ]
         channels = self.channels
@@ -164,7 +164,7 @@ def _by_kind(heads: int, widths: tuple[int, ...]) -> Any:
 
 def _runs_of(rows: dict[str, int], order: dict[str, Any]) -> list[list[str]]:
     """Matrices that are taken together: all, or each alone where it has an order."""
-    return [[part] for part in rows] if order else [list(rows)]
+    return [[role] for role in rows] if order else [list(rows)]
 
 
 # By the word of layer_types.

@@ -59,7 +59,7 @@ _VIT = Images(
 
 
 def _dinov2(keys: Keys, family: Images) -> Images:
-    """A feed-forward part with a gate is narrower by a third, and a multiple of 8."""
+    """A feed-forward network with a gate is narrower by a third, and a multiple of 8."""
     inner = int(keys.size("hidden_size", 768) * keys.positive("mlp_ratio", 4))
     if is_on(keys, ("use_swiglu_ffn", False)):
         inner = (int(inner * 2 / 3) + 7) // 8 * 8
@@ -124,8 +124,8 @@ class _Patches:
     def rows(self, images: np.ndarray) -> np.ndarray:
         """[n][patches][channels * patch * patch] of [n][channels][size][size]."""
         n, side, patch = len(images), self.size // self.patch, self.patch
-        parts = images.reshape(n, self.channels, side, patch, side, patch)
-        return np.ascontiguousarray(parts.transpose(0, 2, 4, 1, 3, 5)).reshape(n, self.count, -1)
+        patches = images.reshape(n, self.channels, side, patch, side, patch)
+        return np.ascontiguousarray(patches.transpose(0, 2, 4, 1, 3, 5)).reshape(n, self.count, -1)
 
 
 class ImageEncoder:
@@ -205,13 +205,13 @@ def run_images(
     at_once = whole_number(at_once, "at_once", 1)
     array = patches.check(images)
     at_once = min(at_once, len(array))
-    parts = []
+    results = []
     for i in range(0, len(array), at_once):
-        part = array[i : i + at_once]
+        some = array[i : i + at_once]
         recording = recorded.get(at_once)
-        recording.run(patches.rows(part), timeout)
-        parts.append(recording.outputs[output].read()[: len(part)])
-    return np.concatenate(parts)
+        recording.run(patches.rows(some), timeout)
+        results.append(recording.outputs[output].read()[: len(some)])
+    return np.concatenate(results)
 
 
 class ViT:

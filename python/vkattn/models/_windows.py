@@ -37,8 +37,8 @@ def segments_of(
     is_ended = is_time[-2:] == [False, True]
     if is_ended:
         cuts.append(len(ids))
-    parts = [list(ids[begin:end]) for begin, end in zip([0, *cuts], cuts)]
-    found = [(max(x[0] - first, 0), max(x[-1] - first, 0), x) for x in parts]
+    windows = [list(ids[begin:end]) for begin, end in zip([0, *cuts], cuts)]
+    found = [(max(x[0] - first, 0), max(x[-1] - first, 0), x) for x in windows]
     done = frames if is_ended else found[-1][1] * STRIDE
     return found, done or frames
 
