@@ -29,7 +29,7 @@ def alone(model, prompt, n):
 def test_one_submit(model, monkeypatch):
     """A token of sequences of different lengths is one submit, and a place that is taken again has
     nothing of the state before."""
-    prompts = [families.ids_of(n, [3, n]) for n in (40, 1, 7)]
+    prompts = [families.ids_of(n, [3, n]) for n in (70, 1, 7)]
     want = [alone(model, prompt, 6) for prompt in prompts]
     counter, found = Counter(monkeypatch), [[] for _ in prompts]
     stream = model.generate_batch(prompts, 6, at_once=2, stop=())
@@ -39,7 +39,7 @@ def test_one_submit(model, monkeypatch):
             found[i].append(token)
         return len(counter.taken("vka_plan_submit"))
 
-    assert take(3) == 2 + 2  # two runs of the 40 ids, each beside one of the other's token
+    assert take(3) == 2 + 2  # two runs of the 70 ids, each beside one of the other's token
     assert take(4) == 2
     take(18)
     assert found == want

@@ -19,7 +19,6 @@ from ._rules import Ruled, Rules
 from ._session import ChatSession, Place, Shared
 from ._text import Decodes, Prompt, check_texts, read_ids
 
-CHUNK = 32  # ids of a prompt that a run takes
 MOST_AT_ONCE = 8
 
 
@@ -50,6 +49,7 @@ class Decoder(Decodes):
     head_dim: int
     max_length: int | None  # positions that the model has embeddings for
     needs_positions = False
+    chunk_rows = 32  # ids of a prompt that a run takes
     stop_ids: tuple[int, ...]
     unused: list[str]
     rules: Rules | None = None  # of ids that may follow
@@ -111,7 +111,7 @@ class Decoder(Decodes):
             raise InvalidError(f"capacity: the model has {most} positions, got {size}")
         sampling = Sampling(temperature, top_k, top_p, min_p)
         batch = 1 + whole(forks, "forks")
-        plans = Session(self, batch, size, min(CHUNK, size), sampling, kv_dtype)
+        plans = Session(self, batch, size, min(self.chunk_rows, size), sampling, kv_dtype)
         return ChatSession(self, Shared(plans), size)
 
     def generate(self, prompt: Prompt, n: int, **options: Any) -> Iterator[int]:
@@ -184,7 +184,7 @@ class Decoder(Decodes):
         ids = self._ids_of(ids, "ids")
         if self.max_length is not None and len(ids) > self.max_length:
             raise InvalidError(f"ids: the model has {self.max_length} positions, got {len(ids)}")
-        rows = min(CHUNK, len(ids))
+        rows = min(self.chunk_rows, len(ids))
         cache = _cache_of(self, 1, len(ids), "f32")
         chunk = _Recording(self, cache, len(ids), rows)
         logits = self.add_head(chunk.graph, chunk.hidden)
@@ -212,7 +212,7 @@ class Decoder(Decodes):
         if not ids:
             return result
         cache = _cache_of(self, batch, longest, "f32")
-        chunk = _Recording(self, cache, longest, min(CHUNK, longest))
+        chunk = _Recording(self, cache, longest, min(self.chunk_rows, longest))
         chunk.graph.plan.finish()
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         for start in range(0, len(ids), batch):
@@ -292,7 +292,7 @@ class _Recording:
     ) -> None:
         device, batch = model.device, cache.batch
         # One kernel for all chunks, however many rows: of some, bits would follow from the batch.
-        self.graph = Graph(device, batch, rows, whole_n_q=CHUNK if rows > 1 else 1)
+        self.graph = Graph(device, batch, rows, whole_n_q=model.chunk_rows if rows > 1 else 1)
         self.own_ids = ids is None
         self.ids = device.empty((batch, rows), "i32") if ids is None else ids
         self.positions = device.empty((batch, rows), "i32") if model.needs_positions else None
@@ -360,7 +360,7 @@ class Session:
         # A run of one row reads `next`, so that a token needs nothing from the host.
         self.step = _Recording(model, self.cache, capacity, 1, self.next.reshape(batch, 1))
         self._end(model, self.step, self.step.hidden.reshape(batch, self.step.hidden.shape[2]))
-        self.rows = min(CHUNK, longest)  # rows that no id fills cost as much as others
+        self.rows = min(model.chunk_rows, longest)  # rows that no id fills cost as much as others
         self.chunk: _Recording | None = None
         if self.rows > 1:
             self.chunk = _Recording(model, self.cache, capacity, self.rows)

@@ -13,6 +13,8 @@ from ._design import Design
 from ._graph import Graph, Linear
 from ._source import Weights
 
+# Ids of a prompt that a run takes: with so many rows, linear attention goes by chunks on GPUs.
+STATE_CHUNK = 64
 DELTA_EPSILON = 1e-6  # beside the squared length of a query or a key
 
 # A tensor of so many columns that layers share, by its name.
