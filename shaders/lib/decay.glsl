@@ -22,11 +22,11 @@ float softplus(float x)
     return whole + rest;
 }
 
-// -e^log step, the decay of a step.
+// -e^log step, the decay of a step: none where the step is 0, whatever its log.
 float decay_of_step(float log, float step)
 {
     precise float g = step * -(log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log));
-    return g;
+    return step == 0.0 ? 0.0 : g;
 }
 
 float decay_code(float g)

@@ -20,6 +20,7 @@
 struct conv_params {
     U32 batch, n, channels; /* batch: sequences */
     U32 first, lead, dilation, keep;
+    U32 residues; /* rows that items begin with: `dilation`, or all if there are fewer */
     U32 x_offset, x_batch, x_row, x_col;
     U32 w_offset, w_channel, w_tap, bias_offset, bias_step;
     U32 past_offset, past_batch, past_row, past_col;

@@ -168,8 +168,8 @@ void clear(sequence s, uint first, uint channel, bool two)
 void convolve_item(uint item)
 {
     uint pairs = p.channels / 2 + p.channels % 2, in_sequence;
-    uint channel = item % pairs * 2, residue = item / pairs % p.dilation;
-    sequence s = sequence_at(sequence_of(item / pairs / p.dilation, in_sequence));
+    uint channel = item % pairs * 2, residue = item / pairs % p.residues;
+    sequence s = sequence_at(sequence_of(item / pairs / p.residues, in_sequence));
     uint first = p.first + in_sequence * CONV_EACH * p.dilation + residue;
     bool two = channel + 1 < p.channels;
     if (first < s.n)
@@ -198,7 +198,7 @@ void main()
 {
     uint rows = CONV_EACH * p.dilation, pairs = p.channels / 2 + p.channels % 2;
     uint tiles = PACKED ? p.n / rows + p.batch : ((p.n - 1) / rows + 1) * p.batch;
-    uint n = KEEP ? p.channels * p.batch : tiles * p.dilation * pairs;
+    uint n = KEEP ? p.channels * p.batch : tiles * p.residues * pairs;
     for (uint nth = 0; nth < ITEMS_EACH; nth++) {
         uint item = item_at(nth);
         if (item >= n)

@@ -302,6 +302,13 @@ float store_v(uint row, uint c, vec4 v, vec4 slope)
     return dot_added(v, y, 0.0);
 }
 
+// The slope of a beta that is sigmoid(x): beta sigmoid(-x), as 1 - beta is 0 for x above 17.
+float sigmoid_slope(uint row, float beta)
+{
+    float x = LOAD(beta_words, place(p.beta, uvec4(packed_batch(), head, row, 0)), BETA_TYPE);
+    return beta * sigmoid(-x);
+}
+
 // What token t adds to the gradients of its gates: that of u, of the values, is in `sums`.
 void gates_back(uint t, uint row, vec4 gates)
 {
@@ -319,7 +326,7 @@ void gates_back(uint t, uint row, vec4 gates)
     }
     if (wants(LINEAR_BACK_BETA))
         work[state_row(b.beta_plane, row, 1)] =
-            has(LINEAR_SIGMOID) ? of_beta * (gates.y * (1.0 - gates.y)) : of_beta;
+            has(LINEAR_SIGMOID) ? of_beta * sigmoid_slope(row, gates.y) : of_beta;
     if (wants(LINEAR_BACK_SKIP))
         work[state_row(b.skip_plane, row, 1)] = of_skip;
     if (DECAY == DECAY_HEAD && wants(LINEAR_BACK_LOG))

@@ -152,3 +152,47 @@ def test_linear_attention(device, rng):
         vkattn.Plan(device).linear_attention(*tensors, output, rule="delta", **gates)
     with pytest.raises(vkattn.InvalidError, match="rule: expected one of linear"):
         vkattn.Plan(device).linear_attention(*tensors, output, rule="other")
+
+
+def test_far_rows(device, rng):
+    """Many ragged sequences with rows further apart than each has: the first row of each sees itself alone."""
+    n, channels, width = 256, 512, 2
+    x = rng.standard_normal((1, n, channels), np.float32)
+    w = rng.standard_normal((channels, width), np.float32)
+    output, starts = device.empty(x.shape), device.tensor(np.arange(n + 1, dtype=np.int32))
+    given, weight = device.tensor(x), device.tensor(w)
+    step(device, lambda p: p.causal_conv(given, weight, output, dilation=1 << 16, q_start=starts))
+    np.testing.assert_array_equal(output.read(), x * w[:, 1])
+
+
+def test_slope_of_beta(device):
+    """Where beta = sigmoid(x) is 1 or nearly, its slope is not 0."""
+    x = np.array([-80, -20, -10, 0, 4, 8, 12, 16, 17, 20, 60], np.float32)
+    one, shape = np.ones((len(x), 1, 1, 1), np.float32), (len(x), 1, 1)
+    q, k, v, dy = (device.tensor(one) for _ in range(4))
+    options = {"rule": "delta", "beta_sigmoid": True, "scale": 1.0}
+    beta, found = device.tensor(x.reshape(shape)), device.empty(shape)
+    step(
+        device,
+        lambda p: p.linear_attention_backward(
+            q, k, v, device.empty(one.shape), dy, beta=beta, beta_gradient=found, **options
+        ),
+    )
+    wide = x.astype(np.float64)
+    want = 1 / (1 + np.exp(-wide)) / (1 + np.exp(wide))
+    np.testing.assert_allclose(found.read().ravel(), want, rtol=1e-6)
+
+
+def test_no_step(device):
+    """A step of 0 decays nothing, however large e^decay_log is."""
+    one = np.ones((1, 1, 3, 1), np.float32)
+    q, k, v = (device.tensor(one) for _ in range(3))
+    output, decay = device.empty(one.shape), device.tensor(np.full((1, 1, 3), -200, np.float32))
+    log = device.tensor(np.array([95], np.float32))
+    step(
+        device,
+        lambda p: p.linear_attention(
+            q, k, v, output, rule="gated", decay=decay, decay_log=log, scale=1.0
+        ),
+    )
+    np.testing.assert_array_equal(output.read().ravel(), [1, 2, 3])

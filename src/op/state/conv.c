@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#define MOST_ITEMS 0x80000000u /* of a pass */
 #define MOST_DILATION (1u << 20)
 
 /* x and y [batch][1][n][channels]; past and present [sequence][1][keep][channels], storage NULL where
@@ -27,12 +28,17 @@ static uint32_t tile_rows(const struct conv *c)
     return CONV_EACH * c->dilation;
 }
 
+uint32_t conv_residues(uint32_t dilation, uint32_t rows)
+{
+    return rows < dilation ? rows : dilation;
+}
+
 /* Items of a pass: pairs of channels, of each residue of a tile. */
 static double count_items(const struct conv *c, const uint32_t size[4])
 {
     const double tiles = c->rows.q_start ? (double)(size[2] / tile_rows(c)) + c->rows.n_sequence
                                          : (double)divide_up(size[2], tile_rows(c)) * size[0];
-    return tiles * c->dilation * divide_up(size[3], 2);
+    return tiles * conv_residues(c->dilation, size[2]) * divide_up(size[3], 2);
 }
 
 static struct work work_of(const struct conv *c, const uint32_t size[4])
@@ -129,7 +135,11 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 {
     const struct conv *c = job;
     const uint32_t *size = slice->size;
-    struct conv_params p = {.n = size[2], .first = slice->first[2]};
+    struct conv_params p = {
+        .n = size[2],
+        .first = slice->first[2],
+        .residues = conv_residues(c->dilation, size[2]),
+    };
     p.lead = (uint32_t)least(p.first, c->keep);
     const struct vka_tensor x = rows_before(&c->x, slice, p.lead);
     const struct vka_tensor y = tensor_slice(&c->y, slice);
@@ -277,6 +287,15 @@ struct vka_tensor causal_conv_kept(const struct vka_tensor *tensor)
     return tensor_one_head(&t);
 }
 
+/* Items are numbers of 32 bits: those of a batch of ragged sequences, each of which may have rows of every
+ * residue, may be more. */
+static int judge_output(const struct vka_plan *plan, const struct cut *cut,
+                        const struct slice *slice)
+{
+    return count_items(cut->job, slice->size) > MOST_ITEMS ? cut_first_axis(slice, cut->least)
+                                                           : axes_judge(plan, cut, slice);
+}
+
 static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
 {
     const bool ragged = c->rows.q_start;
@@ -288,8 +307,14 @@ static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
         .whole = work_of(c, c->x.shape.size),
         .probe = plan_probe_moves,
         .make = make_pass,
-        .judge = axes_judge,
+        .judge = judge_output,
     };
+    const uint32_t one[4] = {1, 1, ragged ? c->x.shape.size[2] : 1, 1};
+    if (count_items(c, one) > MOST_ITEMS)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "vka_plan_add_causal_conv: %u sequences of rows %u apart are more than a pass "
+                         "counts",
+                         c->rows.n_sequence, c->dilation);
     c->axes = (struct axes_job){{&c->x, &c->y}};
     return plan_cut(plan, &cut, c->x.shape.size);
 }

@@ -6,6 +6,9 @@
 
 #include "op/state/rows.h"
 
+/* Rows of a tile of CONV_EACH dilated rows that items begin with: `dilation`, or all if there are fewer. */
+uint32_t conv_residues(uint32_t dilation, uint32_t rows);
+
 /* Checks the operation but for what a cache holds, and sets *rows. */
 enum vka_status causal_conv_check(struct vka_plan *plan, const char *caller,
                                   const struct vka_causal_conv_op *op, struct state_rows *rows);

@@ -38,15 +38,9 @@ static uint32_t tile_rows(const struct conv *c)
     return CONV_EACH * c->dilation;
 }
 
-/* Rows that items of a slice begin with. */
-static uint32_t count_residues(const struct conv *c, uint32_t rows)
-{
-    return rows < c->dilation ? rows : c->dilation;
-}
-
 static double count_items(const struct conv *c, const uint32_t size[4])
 {
-    return (double)divide_up(size[2], tile_rows(c)) * count_residues(c, size[2]) * size[0] *
+    return (double)divide_up(size[2], tile_rows(c)) * conv_residues(c->dilation, size[2]) * size[0] *
            divide_up(size[3], 2);
 }
 
@@ -111,7 +105,7 @@ static void make_rows(const struct vka_plan *plan, const void *given, const stru
         .shift = job->past ? c->keep : 0,
         .keep = c->keep,
         .dilation = c->dilation,
-        .residues = count_residues(c, size[2]),
+        .residues = conv_residues(c->dilation, size[2]),
     };
     const struct vka_tensor g = slopes_of(job, slice, &p), y = tensor_slice(&job->y, slice);
     p.y_batch = (uint32_t)y.shape.stride[0];
