@@ -295,6 +295,7 @@ bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_blo
     const uint8_t *b = blocks;
     for (size_t i = 0; layout && i < n_block; i++, b += layout->bytes) {
         bool found = dtype == VKA_IQ1_M && (block_scale_iq1_m(b) & 0x7c00) == 0x7c00;
+        found |= dtype == VKA_MXFP4 && b[0] == 0xff; /* the exponent that is no number */
         found |= HAS_FLOATS(dtype) && has_nonfinite(dtype, b);
         for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++)
             found |= (b[layout->scale_at[j] + 1] & 0x7c) == 0x7c;

@@ -158,13 +158,16 @@ static void refused(void **state)
 
 static bool has_scale(enum vka_dtype dtype, int j)
 {
-    return block_layout(dtype)->scale_at[j] >= 0 || (j == 0 && dtype == VKA_IQ1_M);
+    const bool own = dtype == VKA_IQ1_M || dtype == VKA_MXFP4;
+    return block_layout(dtype)->scale_at[j] >= 0 || (j == 0 && own);
 }
 
 /* Makes scale j infinite or NaN. */
 static void spoil(enum vka_dtype dtype, int j, uint8_t *block)
 {
-    if (dtype != VKA_IQ1_M)
+    if (dtype == VKA_MXFP4)
+        block[0] = 0xff;
+    else if (dtype != VKA_IQ1_M)
         block[block_layout(dtype)->scale_at[j] + 1] = 0xfc;
     else
         block[53] |= 0xc0, block[55] |= 0x70;
