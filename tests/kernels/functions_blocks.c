@@ -85,7 +85,7 @@ static void make_block(enum vka_dtype type, uint32_t i, struct rng *rng, uint8_t
                 b[j] ^= 0x40;
     }
     if (type == VKA_MXFP4)
-        b[0] = (uint8_t)i;
+        b[0] = (uint8_t)(i % 255); /* 255 is refused */
     if (type == VKA_IQ1_M)
         quantised_scale_iq1_m(scale_bits(i), b);
     if (type == VKA_I4_G128)
