@@ -95,8 +95,10 @@ static enum vka_status create_words(struct vka_cache *cache)
 static enum vka_status write_floats(const struct vka_cache *cache)
 {
     ENSURE(cache_write_scales(cache));
-    for (uint32_t b = 0; cache->has_state && b < cache->info.batch; b++)
+    for (uint32_t b = 0; cache->has_state && b < cache->info.batch; b++) {
         ENSURE(cache_zero_states(cache, b));
+        cache->unknown[b] = false;
+    }
     return VKA_OK;
 }
 
@@ -166,6 +168,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     CHECK_ALLOC(cache->layers);
     cache->changed = calloc(info->batch, sizeof *cache->changed);
     CHECK_ALLOC(cache->changed);
+    cache->unknown = calloc(info->batch, sizeof *cache->unknown);
+    CHECK_ALLOC(cache->unknown);
     cache->uses = calloc(cache->table_row ? cache->info.n_page : 1, sizeof *cache->uses);
     CHECK_ALLOC(cache->uses);
     TRY(create_tensors(cache));
@@ -192,6 +196,7 @@ void cache_unref(struct vka_cache *cache)
     storage_unref(&cache->words.storage);
     free(cache->layers);
     free(cache->changed);
+    free(cache->unknown);
     free(cache->uses);
     free(cache);
 }

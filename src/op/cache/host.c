@@ -46,10 +46,15 @@ fail:
     return status;
 }
 
-/* Has runs append nothing to a sequence whose states are not known, until the host changes it. */
-static void refuse(struct vka_cache *cache, uint32_t sequence)
+/* Makes the states of a sequence zeros. Where that fails, and until it succeeds, they are not known, and
+ * runs append nothing to the sequence. */
+static enum vka_status zero_states(struct vka_cache *cache, uint32_t sequence)
 {
-    cache_length_words(cache)[2 * cache->info.batch + sequence] = 1;
+    const enum vka_status status = cache_zero_states(cache, sequence);
+    cache->unknown[sequence] = status != VKA_OK;
+    if (status != VKA_OK)
+        cache_change(cache, sequence);
+    return status;
 }
 
 /* Leaves a sequence empty after a failure. */
@@ -58,9 +63,8 @@ static void empty(struct vka_cache *cache, uint32_t sequence)
     cache_length_words(cache)[sequence] = 0;
     if (cache->table_row)
         (void)cache_own_pages(cache, sequence, 0); /* copies no page, and so does not fail */
+    (void)zero_states(cache, sequence);
     cache_change(cache, sequence);
-    if (cache_zero_states(cache, sequence) != VKA_OK)
-        refuse(cache, sequence);
 }
 
 enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, uint32_t length)
@@ -77,14 +81,10 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
         "%s: length is %u, but sequence %u holds %u, and a layer has a state, which cannot go "
         "back: expected 0 or %u",
         __func__, length, sequence, words[sequence], words[sequence]);
+    if (!length && cache->has_state)
+        TRY(zero_states(cache, sequence));
     if (cache->table_row)
         TRY(cache_own_pages(cache, sequence, length));
-    if (!length && cache->has_state) {
-        status = cache_zero_states(cache, sequence);
-        if (status != VKA_OK)
-            refuse(cache, sequence);
-        TRY(status);
-    }
     words[sequence] = length;
     cache_change(cache, sequence);
 fail:
@@ -131,6 +131,7 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
         empty(cache, to);
     TRY(status);
     words[to] = words[from];
+    cache->unknown[to] = cache->unknown[from];
     cache_change(cache, to);
 fail:
     return status;

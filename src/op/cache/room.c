@@ -33,10 +33,12 @@ static uint32_t *broken_words(const struct vka_cache *cache, uint32_t sequence)
     return cache_length_words(cache) + 5 * (size_t)cache->info.batch + 3 + 3 * (size_t)sequence;
 }
 
+/* No run is in flight. One that the driver dropped, or that found no room, has runs append nothing until
+ * here; so do states that are not known, until they are zeros. */
 void cache_change(struct vka_cache *cache, uint32_t sequence)
 {
     cache->changed[sequence] = ++cache->n_change;
-    cache_length_words(cache)[2 * cache->info.batch + sequence] = 0; /* no run is in flight */
+    cache_length_words(cache)[2 * cache->info.batch + sequence] = cache->unknown[sequence];
     memset(broken_words(cache, sequence), 0, 3 * sizeof(uint32_t));
 }
 

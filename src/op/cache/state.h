@@ -48,6 +48,7 @@ struct vka_cache {
     uint32_t first_free;         /* no page before it is free */
     uint64_t n_change;           /* changes by the host to lengths or pages */
     uint64_t *changed;           /* [batch]: last change of a sequence */
+    bool *unknown;               /* [batch]: its states are not known: it takes no positions */
     size_t references;
     struct recorded recorded;
 };

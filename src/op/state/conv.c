@@ -311,10 +311,11 @@ static enum vka_status add_output(struct vka_plan *plan, struct conv *c)
     };
     const uint32_t one[4] = {1, 1, ragged ? c->x.shape.size[2] : 1, 1};
     if (count_items(c, one) > MOST_ITEMS)
-        return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "vka_plan_add_causal_conv: %u sequences of rows %u apart are more than a pass "
-                         "counts",
-                         c->rows.n_sequence, c->dilation);
+        return log_error(
+            &plan->device->log, VKA_UNSUPPORTED,
+            "vka_plan_add_causal_conv: %u sequences of rows %u apart are more than a pass "
+            "counts",
+            c->rows.n_sequence, c->dilation);
     c->axes = (struct axes_job){{&c->x, &c->y}};
     return plan_cut(plan, &cut, c->x.shape.size);
 }
