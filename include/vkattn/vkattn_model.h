@@ -70,7 +70,7 @@ struct vka_norm_op {
     struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
     struct vka_tensor *bias;   /* the same; NULL: 0 */
     /* A gated norm, in place of residual and sum: output is multiplied by f(gate), or with gate_first
-     * input is, before the norm. */
+     * input is, before the norm, where these products have to be finite. */
     struct vka_tensor *gate;             /* as input; NULL: none */
     enum vka_activation gate_activation; /* f */
     bool gate_first;

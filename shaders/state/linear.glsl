@@ -119,7 +119,7 @@ float dot_added(vec4 a, vec4 b, float to)
 }
 
 // A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
-const float LARGE = 72057594037927936.0;    // 2^56
+const float LARGE = 1048576.0;               // 2^20: times states up to 2^100
 const float SHRINK = 8.470329472543003e-22; // 2^-70
 
 // Writes four values, from first_value on.

@@ -196,3 +196,21 @@ def test_no_step(device):
         ),
     )
     np.testing.assert_array_equal(output.read().ravel(), [1, 2, 3])
+
+
+@pytest.mark.parametrize("n", [5, 128])
+def test_long_keys(device, rng, n):
+    """Keys of any length are divided by it before they meet a large state."""
+    x = rng.standard_normal((3, 1, 1, n, 8), np.float32)
+    q, k, v = x[0], x[1] * np.float32(1e16), x[2] * np.float32(1e24)
+    beta = rng.random((1, 1, n), np.float32)
+    gates = {"beta": device.tensor(beta), "norm_epsilon": 1e-6, "scale": 1.0, "rule": "delta"}
+    tensors, output = [device.tensor(a) for a in (q, k, v)], device.empty(v.shape)
+    step(device, lambda p: p.linear_attention(*tensors, output, **gates))
+    q, k = (a.astype(np.float64) / np.sqrt((a.astype(np.float64) ** 2).sum(-1, keepdims=True)) for a in (q, k))
+    state, want = np.zeros((8, 8)), np.zeros(v.shape)
+    for t in range(n):
+        written = beta[0, 0, t] * (v[0, 0, t] - k[0, 0, t] @ state)
+        state += np.outer(k[0, 0, t], written)
+        want[0, 0, t] = q[0, 0, t] @ state
+    np.testing.assert_allclose(output.read(), want, rtol=1e-3, atol=1e-5 * np.abs(want).max())
