@@ -369,8 +369,8 @@ enum vka_rule {
  *
  * A sequence of 64 rows and more goes by chunks of 64, where the device has room for its states, the
  * decay is not of each key feature and q has no more heads than v; others go token by token, as do
- * all on CPU drivers. A plan's whole_n_q stands for the rows of each. The bits of a sequence
- * are those that it has alone, in ragged and padded batches too. Those of one that comes in slices, each
+ * all on CPU drivers but Mesa's from 26 on. A plan's whole_n_q stands for the rows of each. The bits of
+ * a sequence are those that it has alone, in ragged and padded batches too. Those of one that comes in slices, each
  * with the state of the one before, are those of all rows at once where both go token by token, or both
  * by chunks and slices begin at multiples of 64 rows. Where nothing decays, a state is a sum of as many
  * float32 terms as there are tokens, and its rounding errors add up. Decays above 0 that sum to more than

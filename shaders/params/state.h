@@ -194,6 +194,20 @@ struct linear_params {
 #define LINEAR_COOP_WEIGHTS(fours) \
     (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 3 * LINEAR_CHUNK * (fours) / 2 + LINEAR_GATES)
 
+/* ---- linear_weights_address, linear_chunked_address: the same for CPU drivers, by address ---------
+ * Workgroups are subgroups of 8. linear_weights_address makes of a chunk rows of keys and queries of
+ * 4 LINEAR_FOURS features, a multiple of 16, as float32 and divided by their length; L and A, [i][j]; and
+ * lists by token, LINEAR_ADDRESS_WEIGHTS fours in all, see linear_address.glsl. Workgroup x of
+ * linear_chunked_address takes eight values; it solves for u token by token, and keeps the state and the u
+ * of a chunk in LINEAR_ADDRESS_STATES fours, which stand in front of the weights of all chunks,
+ * [sequence][state][workgroup x]. The bits do not depend on how sequences are cut into multiples of
+ * chunks. */
+#define LINEAR_WEIGHTS_SLOT 13
+#define LINEAR_ADDRESS_VALUES 8
+#define LINEAR_ADDRESS_STATES(fours) (8 * (fours) + 2 * LINEAR_CHUNK)
+#define LINEAR_ADDRESS_WEIGHTS(fours) \
+    (LINEAR_CHUNK * (2 * (fours) + LINEAR_CHUNK / 2) + 6 * LINEAR_CHUNK / 4)
+
 /* ---- linear_backward: the gradients of linear_recurrent -------------------------------------------
  * A workgroup takes LINEAR_BACK_FOURS columns of four values of a sequence's state: workgroup x is such a
  * block, y a state, z a sequence. A lane holds LINEAR_BACK_FEATURES features of these, LINEAR_LANES apart, so

@@ -1,6 +1,7 @@
 #include "kernel/state.h"
 
 #include "core/arith.h"
+#include "gpu/kernels.h"
 #include "params/params.h"
 #include "params/model.h"
 #include "params/state.h"
@@ -71,7 +72,24 @@ static uint32_t chunked_bytes(uint32_t fours, uint32_t columns)
 
 bool tune_gains_by_chunks(const struct caps *caps)
 {
-    return caps->properties.type != VKA_DEVICE_CPU;
+    return caps->properties.type != VKA_DEVICE_CPU ||
+           (!kernel_missing(KERNEL_linear_chunked_address, caps) &&
+            !kernel_missing(KERNEL_linear_weights_address, caps));
+}
+
+bool tune_chunked_address(const struct caps *caps, uint32_t head_dim, uint32_t decay,
+                          struct recurrent_choice *choice)
+{
+    *choice = (struct recurrent_choice){
+        .lanes = LINEAR_ADDRESS_VALUES,
+        .splits = 1,
+        .fours = 4 * divide_up(head_dim, 16),
+        .tokens = LINEAR_CHUNK,
+        .columns = LINEAR_ADDRESS_VALUES / 4,
+    };
+    return decay != DECAY_KEY && choice->fours <= CHUNKED_MOST &&
+           !kernel_missing(KERNEL_linear_chunked_address, caps) &&
+           !kernel_missing(KERNEL_linear_weights_address, caps);
 }
 
 bool tune_chunked(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,

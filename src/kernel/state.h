@@ -4,7 +4,7 @@
 
 #include "kernel/tune.h"
 
-/* A workgroup of linear_recurrent, linear_chunked or linear_chunked_coop, see linear_params. */
+/* A workgroup of linear_recurrent, or of a kernel of chunks, see linear_params. */
 struct recurrent_choice {
     uint32_t lanes, splits, fours, tokens;
     uint32_t columns;        /* of four values */
@@ -16,9 +16,14 @@ struct recurrent_choice {
 bool tune_recurrent(const struct caps *caps, uint32_t head_dim, uint32_t value_dim, uint32_t decay,
                     struct recurrent_choice *choice);
 
-/* Whether linear_chunked is the faster of both kernels, for as many rows as a chunk. Not on a CPU driver:
- * with 4 heads of 128 and 512 tokens chunks took 1.2 times the processor time, with heads of 64 2.6 times. */
+/* Whether chunks are faster than going token by token, for as many rows as a chunk. On a CPU driver they are
+ * with linear_chunked_address alone: with 4 heads of 128 and 512 tokens linear_chunked took 1.2 times the
+ * processor time, with heads of 64 2.6 times. */
 bool tune_gains_by_chunks(const struct caps *caps);
+
+/* Tiles of linear_chunked_address. False where it does not take the decay, or the device is not for it. */
+bool tune_chunked_address(const struct caps *caps, uint32_t head_dim, uint32_t decay,
+                          struct recurrent_choice *choice);
 
 /* Tiles of linear_chunked. False where it does not take the decay, or state and rows do not fit in shared
  * memory. */

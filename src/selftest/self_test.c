@@ -6,6 +6,13 @@
     KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel, KERNEL_attention_address, \
                KERNEL_attention_feature)
 
+/* The kernel of chunks that is taken with a kernel of linear attention. */
+static struct kernel_set linear_pair(enum kernel kernel)
+{
+    const bool address = kernel_table[kernel].needs & NEED_ADDRESS;
+    return address ? KERNEL_SET(KERNEL_linear_chunked_address) : KERNEL_SET(KERNEL_linear_chunked);
+}
+
 /* Kernels that are switched off so that the rules choose this one. For attention_map and
  * attention_merge: those of attention with rows in lanes, which do not use them. */
 static struct kernel_set rivals(enum kernel kernel)
@@ -13,9 +20,12 @@ static struct kernel_set rivals(enum kernel kernel)
     const struct kernel_info *info = &kernel_table[kernel];
     struct kernel_set others = NO_KERNELS;
     if (info->known == KNOWN_LINEAR_CHUNKED)
-        return KERNEL_SET(KERNEL_linear_recurrent);
+        return set_minus(KERNEL_SET(KERNEL_linear_recurrent, KERNEL_linear_chunked_address,
+                                    KERNEL_linear_chunked),
+                         linear_pair(kernel));
     if (info->known == KNOWN_LINEAR_CHUNKED_F16)
-        return KERNEL_SET(KERNEL_linear_recurrent, KERNEL_linear_chunked);
+        return KERNEL_SET(KERNEL_linear_recurrent, KERNEL_linear_chunked_address,
+                          KERNEL_linear_chunked);
     if (info->known == KNOWN_MASK || info->known == KNOWN_FUSED_FEW)
         return set_minus(ROWS, KERNEL_SET(kernel));
     for (int k = 0; info->family != FAMILY_MOVE && k < KERNEL_COUNT; k++)

@@ -54,6 +54,7 @@ struct run {
 
 static struct vka_device *device;
 static bool by_matrices;
+static enum kernel by_chunks;
 
 /* A number of sequence 1, which is no number. */
 static struct {
@@ -191,8 +192,7 @@ static void count_passes(const struct vka_plan *plan, struct result *result)
     result->recurrent = result->chunked = 0;
     for (size_t i = 0; i < plan->n_pass; i++) {
         result->recurrent += plan->passes[i].key.kernel == KERNEL_linear_recurrent;
-        result->chunked += plan->passes[i].key.kernel ==
-                           (by_matrices ? KERNEL_linear_chunked_coop : KERNEL_linear_chunked);
+        result->chunked += plan->passes[i].key.kernel == by_chunks;
     }
 }
 
@@ -411,10 +411,15 @@ TEST_PROGRAM_ARGUMENTS(state_bits)
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of states were compared\n");
         return 77;
     }
-    device->caps.properties.type = VKA_DEVICE_DISCRETE; /* goes by chunks */
+    const bool by_address = argc > 1 && strcmp(argv[1], "address") == 0;
+    if (!by_address)
+        device->caps.properties.type = VKA_DEVICE_DISCRETE; /* goes by chunks */
     by_matrices = argc > 1 && strcmp(argv[1], "matrices") == 0;
-    if (by_matrices && kernel_missing(KERNEL_linear_chunked_coop, &device->caps)) {
-        fprintf(stderr, "SKIPPED: %s\n", kernel_missing(KERNEL_linear_chunked_coop, &device->caps));
+    by_chunks = by_matrices  ? KERNEL_linear_chunked_coop
+                : by_address ? KERNEL_linear_chunked_address
+                             : KERNEL_linear_chunked;
+    if (kernel_missing(by_chunks, &device->caps)) {
+        fprintf(stderr, "SKIPPED: %s\n", kernel_missing(by_chunks, &device->caps));
         vka_device_destroy(&device);
         return 77;
     }

@@ -366,9 +366,11 @@ static bool is_listed(const struct pipeline_list *list, enum kernel kernel)
 /* The kernel that is always in a plan with this one. */
 static enum kernel partner(enum kernel kernel)
 {
-    return kernel == KERNEL_linear_chunked_coop   ? KERNEL_linear_weights_coop
-           : kernel == KERNEL_linear_weights_coop ? KERNEL_linear_chunked_coop
-                                                  : kernel;
+    return kernel == KERNEL_linear_chunked_coop      ? KERNEL_linear_weights_coop
+           : kernel == KERNEL_linear_weights_coop    ? KERNEL_linear_chunked_coop
+           : kernel == KERNEL_linear_chunked_address ? KERNEL_linear_weights_address
+           : kernel == KERNEL_linear_weights_address ? KERNEL_linear_chunked_address
+                                                     : kernel;
 }
 
 /* Rows of one family begin alike: what stands before the first underscore. */

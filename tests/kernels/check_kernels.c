@@ -243,7 +243,8 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
 static bool serves(enum kernel kernel)
 {
     return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge ||
-           kernel == KERNEL_linear_weights || kernel == KERNEL_linear_weights_coop;
+           kernel == KERNEL_linear_weights || kernel == KERNEL_linear_weights_coop ||
+           kernel == KERNEL_linear_weights_address;
 }
 
 static enum kernel leader(enum kernel kernel)
@@ -252,6 +253,8 @@ static enum kernel leader(enum kernel kernel)
         return KERNEL_linear_chunked;
     if (kernel == KERNEL_linear_weights_coop)
         return KERNEL_linear_chunked_coop;
+    if (kernel == KERNEL_linear_weights_address)
+        return KERNEL_linear_chunked_address;
     return serves(kernel) ? KERNEL_attention_tile : kernel;
 }
 

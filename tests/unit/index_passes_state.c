@@ -25,6 +25,8 @@ static uint32_t columns_of(const struct pass *pass)
     const uint32_t *spec = pass->key.spec;
     if (pass->key.kernel == KERNEL_linear_chunked_coop)
         return spec[LINEAR_WIDTH] / 4;
+    if (pass->key.kernel == KERNEL_linear_chunked_address)
+        return LINEAR_ADDRESS_VALUES / 4;
     return spec[LINEAR_LANES] /
            (pass->key.kernel == KERNEL_linear_recurrent ? spec[LINEAR_SPLITS] : 32);
 }
@@ -32,13 +34,20 @@ static uint32_t columns_of(const struct pass *pass)
 static bool is_within_chunks(const struct pass *pass)
 {
     return pass->key.kernel == KERNEL_linear_weights ||
-           pass->key.kernel == KERNEL_linear_weights_coop;
+           pass->key.kernel == KERNEL_linear_weights_coop ||
+           pass->key.kernel == KERNEL_linear_weights_address;
 }
 
 static bool has_matrices(const struct pass *pass)
 {
     return pass->key.kernel == KERNEL_linear_weights_coop ||
            pass->key.kernel == KERNEL_linear_chunked_coop;
+}
+
+static bool is_by_address(const struct pass *pass)
+{
+    return pass->key.kernel == KERNEL_linear_weights_address ||
+           pass->key.kernel == KERNEL_linear_chunked_address;
 }
 
 /* Rows of q, k, v and what belongs to them. */
@@ -84,9 +93,14 @@ static void check_weights(const struct pass *pass, const struct linear_params *p
     const uint64_t chunks = (uint64_t)(p->n_row - 1) / LINEAR_CHUNK + 1;
     const uint64_t slots =
         p->chunks ? (uint64_t)pass->groups[2] * p->chunks : chunks + pass->groups[2] - 1;
-    const uint64_t each =
-        has_matrices(pass) ? LINEAR_COOP_WEIGHTS(pass->key.spec[LINEAR_FOURS]) : LINEAR_WEIGHTS;
-    const uint64_t fours = slots * pass->groups[1] * each;
+    const uint32_t row = pass->key.spec[LINEAR_FOURS];
+    const uint64_t each = is_by_address(pass)  ? LINEAR_ADDRESS_WEIGHTS(row)
+                          : has_matrices(pass) ? LINEAR_COOP_WEIGHTS(row)
+                                               : LINEAR_WEIGHTS;
+    const uint64_t blocks = (p->value_dim - 1) / LINEAR_ADDRESS_VALUES + 1;
+    const uint64_t states =
+        is_by_address(pass) ? pass->groups[2] * blocks * LINEAR_ADDRESS_STATES(row) : 0;
+    const uint64_t fours = (slots * each + states) * pass->groups[1];
     /* Lists of floats begin at four times such an index. */
     assert_true((has_matrices(pass) ? 4 : 1) * fours <= UINT32_MAX &&
                 16 * fours <= pass->bindings[13].size);
@@ -253,6 +267,8 @@ double check_state_pass(const struct vka_plan *plan, const struct pass *pass)
     case KERNEL_linear_weights:
     case KERNEL_linear_chunked_coop:
     case KERNEL_linear_weights_coop:
+    case KERNEL_linear_chunked_address:
+    case KERNEL_linear_weights_address:
         return check_linear(plan, pass);
     case KERNEL_conv_backward:
         return check_conv_backward(pass);

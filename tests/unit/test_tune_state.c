@@ -43,7 +43,33 @@ static void chunked(void **state)
     }
 }
 
-/* CPU drivers go token by token, with four fours of keys a lane, and as long rows as GPUs. */
+/* Mesa's CPU driver goes by chunks from version 26 on, of rows padded to 16 features; not with the decay of
+ * each key, and not where either kernel is off. */
+static void by_address(void **state)
+{
+    (void)state;
+    static const uint32_t cases[][2] = {{1, 4}, {16, 4}, {17, 8}, {128, 32}, {512, 128}, {513, 0}};
+    const struct caps new = mesa(26), old = mesa(22);
+    struct recurrent_choice c;
+    assert_true(tune_gains_by_chunks(&new) && !tune_gains_by_chunks(&old));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) { /* keys, fours */
+        const bool taken = tune_chunked_address(&new, cases[i][0], DECAY_HEAD, &c);
+        assert_int_equal(taken ? c.fours : 0, cases[i][1]);
+        assert_int_equal(c.lanes, 8);
+        assert_false(tune_chunked_address(&new, cases[i][0], DECAY_KEY, &c));
+        assert_false(tune_chunked_address(&old, cases[i][0], DECAY_HEAD, &c));
+        assert_false(tune_chunked_address(&discrete, cases[i][0], DECAY_HEAD, &c));
+    }
+    const enum kernel both[] = {KERNEL_linear_chunked_address, KERNEL_linear_weights_address};
+    for (size_t i = 0; i < 2; i++) {
+        struct caps without = new;
+        set_add(&without.without, both[i]);
+        assert_false(tune_chunked_address(&without, 128, DECAY_HEAD, &c));
+        assert_false(tune_gains_by_chunks(&without));
+    }
+}
+
+/* Other CPU drivers go token by token, with four fours of keys a lane, and as long rows as GPUs. */
 static void cpu_drivers(void **state)
 {
     (void)state;
@@ -110,6 +136,6 @@ static void matrices(void **state)
 TEST_PROGRAM(tune_state)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chunked), cmocka_unit_test(cpu_drivers),
-                                       cmocka_unit_test(matrices)};
+                                       cmocka_unit_test(matrices), cmocka_unit_test(by_address)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

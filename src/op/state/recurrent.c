@@ -1,4 +1,4 @@
-#include "op/state/recurrent.h"
+#include "op/state/recurrent_family.h"
 
 #include "core/arith.h"
 #include "core/dtype.h"
@@ -9,107 +9,14 @@
 
 #define SPAN 16u      /* tokens, of which the budget leaves a pass no fewer */
 #define PARAMETERS 12 /* slot */
-#define AXIS_TOKEN 2
 #define SPAN_CHUNKED LINEAR_CHUNK
-#define WEIGHTS 13 /* slot */
-#define VECTOR 8u  /* elements of 16 bits */
-
-struct recurrent {
-    struct linear *l;
-    enum kernel kernel; /* linear_recurrent, linear_chunked or linear_chunked_coop */
-    struct recurrent_choice tile;
-    uint32_t least, most;      /* rows of the sequences that it takes */
-    struct vka_tensor weights; /* see LINEAR_WEIGHTS and LINEAR_COOP_WEIGHTS */
-    struct vka_tensor *carry;  /* the state between passes over spans of tokens */
-};
+#define WEIGHTS LINEAR_WEIGHTS_SLOT
+#define VECTOR 8u /* elements of 16 bits */
 
 uint32_t linear_group(const struct linear *l)
 {
     const uint32_t n_head = l->q.shape.size[1];
     return n_head > l->n_state ? n_head / l->n_state : 1;
-}
-
-static bool is_chunked(const struct recurrent *r)
-{
-    return r->kernel != KERNEL_linear_recurrent;
-}
-
-static bool has_matrices(const struct recurrent *r)
-{
-    return r->kernel == KERNEL_linear_chunked_coop;
-}
-
-/* Weights of a chunk of a state. */
-static uint64_t chunk_bytes(const struct recurrent *r)
-{
-    return 16 * (uint64_t)(has_matrices(r) ? LINEAR_COOP_WEIGHTS(r->tile.fours) : LINEAR_WEIGHTS);
-}
-
-/* Loops of an invocation over a chunk on matrix units. */
-static double coop_loops(const struct recurrent_choice *t)
-{
-    const double lanes = t->lanes, depth = 4.0 * t->fours / t->size.k;
-    const double values = 6 * (LINEAR_CHUNK * t->columns / lanes + 1);
-    const double features = 2.0 * t->fours * t->columns / lanes + 2;
-    const double products = depth * (1 + LINEAR_CHUNK / t->size.k) + 2 * LINEAR_CHUNK / t->size.k;
-    return LINEAR_GATES / lanes + 2 + features + values + products;
-}
-
-/* Loops of an invocation over so many tokens. */
-static double loops_of(const struct recurrent *r, double tokens)
-{
-    const struct recurrent_choice *t = &r->tile;
-    const double staging = t->tokens * t->fours * t->splits / t->lanes + 2.0;
-    if (has_matrices(r)) /* those of the state's memory, and of linear_weights_coop */
-        return (tokens / LINEAR_CHUNK + 1) * coop_loops(t) + 4 * staging +
-               (2.0 * LINEAR_CHUNK / t->lanes + 1) * (3 * t->fours + LINEAR_CHUNK) +
-               4 * LINEAR_CHUNK;
-    if (is_chunked(r))
-        return (tokens / LINEAR_CHUNK + 1) * (4 * staging + 3.0 * t->fours + 4 * LINEAR_CHUNK);
-    return tokens * (2 + t->splits) + (tokens / t->tokens + 1) * (2 * staging + 2);
-}
-
-/* Chunks that a slice has weights of. *own: those for each sequence; 0: for all rows together. */
-static uint64_t slots_of(const struct recurrent *r, const uint32_t size[4], uint32_t *own)
-{
-    const struct linear *l = r->l;
-    const uint64_t together = (uint64_t)l->n / LINEAR_CHUNK + size[0] + 1;
-    *own = divide_up(size[AXIS_TOKEN], LINEAR_CHUNK);
-    const uint64_t apart = (uint64_t)*own * size[0];
-    if (!l->rows.q_start || apart <= together)
-        return apart;
-    *own = 0;
-    return together;
-}
-
-/* Bytes of weights, beyond which a pass takes fewer tokens or sequences: one chunk at least. */
-static uint64_t most_weights(const struct vka_plan *plan, const struct recurrent *r)
-{
-    const struct vka_device_properties *has = &plan->caps.properties;
-    const uint64_t room = least(has->max_buffer_range, has->max_allocation / 2);
-    const uint64_t most = least(plan->workspace_limit, room);
-    return most > chunk_bytes(r) ? most : chunk_bytes(r);
-}
-
-static uint64_t weights_of(const struct recurrent *r, const uint32_t size[4])
-{
-    uint32_t own;
-    return is_chunked(r) ? slots_of(r, size, &own) * size[1] * chunk_bytes(r) : 0;
-}
-
-static struct work work_of(const struct recurrent *r, const uint32_t size[4])
-{
-    const struct linear *l = r->l;
-    const struct recurrent_choice *t = &r->tile;
-    const double group = linear_group(l), tokens = size[AXIS_TOKEN];
-    const double rows = l->rows.q_start ? tokens + size[0] : tokens * size[0];
-    const double features = 4.0 * t->fours * t->splits, wide = 4.0 * r->tile.columns;
-    const double values = divide_up(l->value_dim, 4 * r->tile.columns) * wide;
-    return (struct work){
-        (rows * group + 2.0 * size[0]) * size[1] * features * values * WORK_MOVE,
-        (tokens * group + 2) * features * wide * WORK_MOVE,
-        group * loops_of(r, tokens) + tokens / t->splits,
-    };
 }
 
 /* A dense tensor's batch and tokens of a slice; packed ones whole. */
@@ -238,16 +145,18 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     const uint32_t *size = slice->size;
     uint32_t *spec = pass->key.spec;
     pass->name = "linear attention";
-    pass->reason = has_matrices(r) ? "in chunks of 64 tokens, on the device's matrix units"
-                   : is_chunked(r) ? "in chunks of 64 tokens, the state in shared memory"
-                                   : "token by token, the state in registers";
+    pass->reason =
+        recurrent_is_by_address(r)  ? "in chunks of 64 tokens, on a CPU driver with scalars"
+        : recurrent_has_matrices(r) ? "in chunks of 64 tokens, on the device's matrix units"
+        : recurrent_is_chunked(r)   ? "in chunks of 64 tokens, the state in shared memory"
+                                    : "token by token, the state in registers";
     pass->key.kernel = r->kernel;
     pass->key.n_spec = LINEAR_SPECS;
     spec[LINEAR_LANES] = r->tile.lanes;
     spec[LINEAR_SPLITS] = r->tile.splits;
     spec[LINEAR_FOURS] = r->tile.fours;
     spec[LINEAR_TOKENS] = r->tile.tokens;
-    if (has_matrices(r)) {
+    if (recurrent_has_matrices(r)) {
         pass->key.n_spec = LINEAR_COOP_SPECS;
         spec[LINEAR_M] = r->tile.size.m;
         spec[LINEAR_N] = r->tile.size.n;
@@ -261,7 +170,7 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
     pass->groups[0] = divide_up(l->value_dim, 4 * r->tile.columns);
     pass->groups[1] = size[1];
     pass->groups[2] = size[0];
-    pass->work = work_of(r, size);
+    pass->work = recurrent_work(r, size);
     snprintf(pass->detail, sizeof pass->detail, "%u tokens, %u x %u states of %ux%u, %u splits",
              size[AXIS_TOKEN], size[0], size[1], l->head_dim, l->value_dim, r->tile.splits);
 }
@@ -274,7 +183,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     fill_pass(plan, job, slice, pass, &p);
     const struct recurrent *r = job;
     plan_bind(plan, pass, PARAMETERS, &r->l->q, false, NULL);
-    if (is_chunked(r))
+    if (recurrent_is_chunked(r))
         plan_bind(plan, pass, WEIGHTS, &r->l->q, false, NULL);
 }
 
@@ -311,8 +220,12 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
     pass.key.spec[LINEAR_V_TYPE] = pass.key.spec[LINEAR_Y_TYPE] = VKA_F32;
     pass.key.spec[LINEAR_SKIP_TYPE] = TYPE_NONE;
     pass.key.spec[LINEAR_FLAGS] &= LINEAR_NORMED | LINEAR_SIGMOID | LINEAR_STEPS;
-    if (has_matrices(r))
+    if (recurrent_has_matrices(r))
         use_matrices(r, p, &pass);
+    if (recurrent_is_by_address(r)) {
+        pass.key.kernel = KERNEL_linear_weights_address;
+        pass.key.spec[LINEAR_LANES] = r->tile.lanes;
+    }
     for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
         plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
     plan_bind(plan, &pass, WEIGHTS, &r->weights, true, NULL);
@@ -337,13 +250,15 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
     struct linear_params p;
     struct vka_tensor parameters;
     fill_pass(plan, r, slice, &pass, &p);
-    if (is_chunked(r))
-        slots_of(r, slice->size, &p.chunks);
+    if (recurrent_is_chunked(r))
+        recurrent_slots(r, slice->size, &p.chunks);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, PARAMETERS, &parameters, false, NULL);
-    if (is_chunked(r)) {
+    if (recurrent_is_chunked(r)) {
+        if (recurrent_is_by_address(r))
+            pass.n_address = WEIGHTS + 1;
         ENSURE(add_weights(plan, r, slice, &p, &pass));
-        plan_bind(plan, &pass, WEIGHTS, &r->weights, false, NULL);
+        plan_bind(plan, &pass, WEIGHTS, &r->weights, recurrent_is_by_address(r), NULL);
     }
     return plan_add_pass(plan, &pass);
 }
@@ -357,7 +272,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, r, slice, &pass);
     const bool dense = !r->l->rows.q_start,
                long_span = slice->size[AXIS_TOKEN] > cut->least[AXIS_TOKEN];
-    if (weights_of(r, slice->size) > most_weights(plan, r))
+    if (recurrent_weights(r, slice->size) > recurrent_most_weights(plan, r))
         return long_span ? AXIS_TOKEN : cut_first_axis(slice, cut->least);
     if (!plan_pass_has_room(plan, &pass)) {
         if (slice->size[0] == 1 && dense && long_span && slice->size[1] <= plan->caps.max_groups[1])
@@ -391,7 +306,7 @@ static enum vka_status make_carry(struct vka_plan *plan, const struct cut *cut,
 static enum vka_status make_weights(struct vka_plan *plan, const uint32_t size[4],
                                     struct recurrent *r)
 {
-    const uint64_t bytes = least(weights_of(r, size), most_weights(plan, r));
+    const uint64_t bytes = least(recurrent_weights(r, size), recurrent_most_weights(plan, r));
     const uint32_t shape[4] = {1, 1, 1, (uint32_t)(bytes / 4)};
     return plan_scratch(plan, VKA_F32, shape, &r->weights);
 }
@@ -403,26 +318,46 @@ static enum vka_status add_family(struct vka_plan *plan, struct recurrent *r)
     const uint32_t size[4] = {linear->rows.n_sequence, linear->n_state, linear->n, 1};
     const struct cut cut = {
         .job = r,
-        .multiple = {1, 1, is_chunked(r) ? SPAN_CHUNKED : SPAN, 1},
-        .least = {1, 1, is_chunked(r) ? SPAN_CHUNKED : 1, 1},
+        .multiple = {1, 1, recurrent_is_chunked(r) ? SPAN_CHUNKED : SPAN, 1},
+        .least = {1, 1, recurrent_is_chunked(r) ? SPAN_CHUNKED : 1, 1},
         .kernel = r->kernel,
-        .whole = work_of(r, size),
+        .whole = recurrent_work(r, size),
         .probe = plan_probe_moves,
         .make = make_pass,
         .judge = judge,
         .add = add_slice,
     };
-    if (is_chunked(r))
+    if (recurrent_is_chunked(r))
         ENSURE(make_weights(plan, size, r));
     ENSURE(make_carry(plan, &cut, size, r));
     return plan_cut(plan, &cut, size);
 }
 
-/* Settles both kernels of chunks, and chooses the tile; *taken: whether it fits. */
-static enum vka_status choose_tile(struct vka_plan *plan, struct recurrent *chunked, bool *taken)
+/* Settles the kernels of chunks for CPU drivers; *taken: whether they are right. */
+static enum vka_status choose_address(struct vka_plan *plan, struct recurrent *chunked, bool *taken)
+{
+    const struct linear *l = chunked->l;
+    chunked->kernel = KERNEL_linear_chunked_address;
+    *taken = tune_chunked_address(&plan->caps, l->head_dim, l->decay_kind, &chunked->tile);
+    if (!*taken)
+        return VKA_OK;
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_chunked_address));
+    ENSURE(plan_settle_kernel(plan, KERNEL_linear_weights_address));
+    *taken = !kernel_missing(KERNEL_linear_chunked_address, &plan->caps) &&
+             !kernel_missing(KERNEL_linear_weights_address, &plan->caps);
+    return VKA_OK;
+}
+
+/* Settles the kernels of chunks, and chooses the tile; *taken: whether it fits. On a CPU driver those for
+ * GPUs are taken `alone`. */
+static enum vka_status choose_tile(struct vka_plan *plan, struct recurrent *chunked, bool alone,
+                                   bool *taken)
 {
     const struct linear *l = chunked->l;
     const struct caps *caps = &plan->caps;
+    ENSURE(choose_address(plan, chunked, taken));
+    if (*taken || (!alone && caps->properties.type == VKA_DEVICE_CPU))
+        return VKA_OK;
     *taken = tune_chunked_coop(caps, l->q.dtype, l->k.dtype, l->head_dim, l->value_dim,
                                l->decay_kind, &chunked->tile);
     if (*taken) {
@@ -455,7 +390,7 @@ static enum vka_status choose_chunked(struct vka_plan *plan, struct recurrent *c
     const uint32_t n = plan->whole_n_q ? plan->whole_n_q : l->n;
     chunked->least = alone ? 0 : LINEAR_CHUNK;
     *taken = n >= chunked->least && linear_group(l) == 1 && (alone || tune_gains_by_chunks(caps));
-    return *taken ? choose_tile(plan, chunked, taken) : VKA_OK;
+    return *taken ? choose_tile(plan, chunked, alone, taken) : VKA_OK;
 }
 
 enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct linear *linear)
