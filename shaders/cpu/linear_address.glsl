@@ -6,9 +6,13 @@ layout(buffer_reference, buffer_reference_align = 4) buffer Fours { vec4 at[]; }
 layout(push_constant) uniform Push { uvec2 addresses[LINEAR_WEIGHTS_SLOT + 1]; };
 
 const uint D = 4 * FOURS, VECTORS = FOURS / 2; // features of a row, and vectors of eight
+// Features of an iteration: these drivers blend what a loop carries with the execution mask in each.
+const uint STEP = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
 const uint STATES = LINEAR_ADDRESS_STATES(FOURS);
 // Of a chunk, in floats: rows of keys and queries, [token][feature], L and A, [i][j], and lists by token.
-const uint KEYS = 0, QUERIES = C * D, OF_KEYS = 2 * C * D, OF_QUERIES = OF_KEYS + C * C;
+// Rows are further apart than they are long, as those of 128 features would else share few lines of a cache.
+const uint ROW_PITCH = D + 16;
+const uint KEYS = 0, QUERIES = C * ROW_PITCH, OF_KEYS = 2 * C * ROW_PITCH, OF_QUERIES = OF_KEYS + C * C;
 const uint LISTS = OF_QUERIES + C * C;
 // The decay, beta, step, e^D(t), e^D(last, t), and, the same for all tokens, the code of e^D(last).
 const uint DECAYS = LISTS, BETAS = LISTS + C, STEPS = LISTS + 2 * C, FACTORS = LISTS + 3 * C;
@@ -40,12 +44,15 @@ float own_of(vec4 low, vec4 high)
 
 uint64_t at_float(uint64_t base, uint at) { return base + 4ul * at; }
 
-uint64_t own_memory() { return packUint2x32(addresses[LINEAR_WEIGHTS_SLOT]); }
+uint64_t address_of(uint slot) { return packUint2x32(addresses[slot]); }
+
+uint64_t own_memory() { return address_of(LINEAR_WEIGHTS_SLOT); }
 
 // Where the weights of a chunk are, behind the states of all sequences.
 uint64_t chunk_at(uint row, uint chunk)
 {
-    uint states = gl_NumWorkGroups.z * gl_NumWorkGroups.y * ((p.value_dim + 7) / 8) * STATES;
+    uint groups = (p.value_dim + LINEAR_ADDRESS_VALUES - 1) / LINEAR_ADDRESS_VALUES;
+    uint states = gl_NumWorkGroups.z * gl_NumWorkGroups.y * groups * STATES;
     return own_memory() + 16ul * (states + weights_at(row, chunk, LINEAR_ADDRESS_WEIGHTS(FOURS)));
 }
 

@@ -1,5 +1,5 @@
 // linear_chunked for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a workgroup is one
-// subgroup of 8, and a lane has one of eight values of a state. Eight neighbours, each picked by one lane,
+// subgroup of 8, and a lane has two of 16 values of a state. Eight neighbours, each picked by one lane,
 // are one vector load; elements of keys, queries and weights are scalars from memory. Stores are loops over
 // the lanes, so that the state is stored once a chunk. Four tokens share what is loaded of the state. Loops
 // test after their bodies, as in matmul_address. See LINEAR_ADDRESS_WEIGHTS.
@@ -23,154 +23,190 @@
 #include "state/chunk.glsl"
 #include "cpu/linear_address.glsl"
 
-layout(buffer_reference, buffer_reference_align = 4) buffer Vectors { vec4 at[32]; };
-layout(buffer_reference, buffer_reference_align = 4) buffer Row { float at[16]; };
+layout(buffer_reference, buffer_reference_align = 4) buffer Vectors { vec4 at[256]; };
+layout(buffer_reference, buffer_reference_align = 4) buffer Row { float at[64]; };
 
-#define TOGETHER 4 // tokens
+#define TOGETHER 4     // tokens that share what is loaded
+#define TOKENS_EACH 16 // of an iteration over those before, or over all
+#define VALUES LINEAR_ADDRESS_VALUES
+#define EACH (VALUES / 8)       // values of a lane, eight apart
+#define SUMS (TOGETHER * EACH) // [token][value]
 
-uint64_t states; // of this workgroup: [feature][lane], behind them what tokens write, [token][lane]
+uint64_t states; // of this workgroup: [feature][value], behind them what tokens write, [token][value]
 
-uint value() { return 8 * gl_WorkGroupID.x + lane(); }
+uint value(uint v) { return VALUES * gl_WorkGroupID.x + 8 * v + lane(); }
 
-bool is_value() { return value() < p.value_dim; }
+bool is_value(uint v) { return value(v) < p.value_dim; }
 
-uint64_t written_at() { return at_float(states, 8 * D); }
+uint64_t written_at() { return at_float(states, VALUES * D); }
 
 // ---- The state ----------------------------------------------------------------------------------
 
 void load_states()
 {
-    uint first = place(p.from, uvec4(batch, head, 0, value()));
-    [[dont_unroll]] for (uint f = 0; f < D; f++) {
-        float x = 0.0;
-        if (has(LINEAR_LOADS) && f < p.head_dim && is_value())
-            x = from_values[first + f * p.from.stride2];
-        store_eight(states, 8 * f, x);
-    }
+    uint first = place(p.from, uvec4(batch, head, 0, value(0)));
+    [[dont_unroll]] for (uint f = 0; f < D; f++)
+        [[unroll]] for (uint v = 0; v < EACH; v++) {
+            float x = 0.0;
+            if (has(LINEAR_LOADS) && f < p.head_dim && is_value(v))
+                x = from_values[first + f * p.from.stride2 + 8 * v * p.from.stride3];
+            store_eight(states, VALUES * f + 8 * v, x);
+        }
     subgroupMemoryBarrierBuffer();
 }
 
 void store_states()
 {
-    uint first = place(p.to, uvec4(batch, head, 0, value())), count = p.head_dim;
+    uint first = place(p.to, uvec4(batch, head, 0, value(0))), count = p.head_dim;
     bool broken = false;
-    [[dont_unroll]] for (uint f = 0; f < count; f++) {
-        float x = load_eight(states, 8 * f);
-        if (is_value())
-            to_values[first + f * p.to.stride2] = x;
-        broken = broken || is_broken(x);
-    }
-    if (broken && is_value())
+    [[dont_unroll]] for (uint f = 0; f < count; f++)
+        [[unroll]] for (uint v = 0; v < EACH; v++) {
+            float x = load_eight(states, VALUES * f + 8 * v);
+            if (is_value(v)) {
+                to_values[first + f * p.to.stride2 + 8 * v * p.to.stride3] = x;
+                broken = broken || is_broken(x);
+            }
+        }
+    if (broken)
         note_broken(batch);
 }
 
 // ---- Four tokens --------------------------------------------------------------------------------
 
-// S^T k and S^T q of tokens t .. t + 3.
-void read_states(uint64_t base, uint t, out float told[TOGETHER], out float read[TOGETHER])
+// Adds `count` rows of values from `first` on, by a factor of each token: factors of a token are `pitch`
+// from those of the next.
+void add_rows(uint64_t factors, uint pitch, uint64_t rows, uint first, uint count,
+              inout float sums[SUMS])
 {
-    float of_keys[TOGETHER], of_queries[TOGETHER];
-    [[unroll]] for (uint i = 0; i < TOGETHER; i++)
-        of_keys[i] = of_queries[i] = 0.0;
-    uint64_t keys = at_float(base, KEYS + t * D), queries = at_float(base, QUERIES + t * D);
+    Vectors values = Vectors(at_float(rows, VALUES * first));
+    [[unroll]] for (uint f = 0; f < count; f++) {
+        float x[EACH];
+        [[unroll]] for (uint v = 0; v < EACH; v++)
+            x[v] = own_of(values.at[(f * EACH + v) * 2], values.at[(f * EACH + v) * 2 + 1]);
+        [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
+            float factor = Row(at_float(factors, i * pitch + first)).at[f];
+            [[unroll]] for (uint v = 0; v < EACH; v++)
+                sums[i * EACH + v] = fma(factor, x[v], sums[i * EACH + v]);
+        }
+    }
+}
+
+// S^T k or S^T q of four tokens, whose rows begin at `rows`.
+void read_states(uint64_t rows, out float sums[SUMS])
+{
+    float own[SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; i++)
+        own[i] = 0.0;
     uint c = 0;
     do {
-        Vectors rows = Vectors(at_float(states, 8 * c));
-        [[unroll]] for (uint f = 0; f < 16; f++) {
-            float s = own_of(rows.at[2 * f], rows.at[2 * f + 1]);
-            [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
-                if (DELTA)
-                    of_keys[i] = fma(Row(at_float(keys, i * D + c)).at[f], s, of_keys[i]);
-                of_queries[i] = fma(Row(at_float(queries, i * D + c)).at[f], s, of_queries[i]);
-            }
-        }
-        c += 16;
+        add_rows(rows, ROW_PITCH, states, c, STEP, own);
+        c += STEP;
     } while (c < D);
-    told = of_keys;
-    read = of_queries;
+    sums = own;
 }
 
-// What tokens before t, whose number is a multiple of four, give tokens t .. t + 3: sums of L u and A u.
-void read_tokens(uint64_t base, uint t, out float written[TOGETHER], out float seen[TOGETHER])
+// Sums of L u or A u of t tokens, a multiple of four: what they give the next four, whose rows of L or A
+// begin at `rows`.
+void read_tokens(uint64_t rows, uint t, out float sums[SUMS])
 {
-    float of_keys[TOGETHER], of_queries[TOGETHER];
-    [[unroll]] for (uint i = 0; i < TOGETHER; i++)
-        of_keys[i] = of_queries[i] = 0.0;
-    uint64_t keys = at_float(base, OF_KEYS + t * C), queries = at_float(base, OF_QUERIES + t * C);
+    float own[SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; i++)
+        own[i] = 0.0;
     uint64_t us = written_at();
     uint j = 0;
-    if (t > 0)
+    if (t >= TOKENS_EACH)
         do {
-            Vectors rows = Vectors(at_float(us, 8 * j));
-            [[unroll]] for (uint f = 0; f < 4; f++) {
-                float u = own_of(rows.at[2 * f], rows.at[2 * f + 1]);
-                [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
-                    if (DELTA)
-                        of_keys[i] = fma(Row(at_float(keys, i * C + j)).at[f], u, of_keys[i]);
-                    of_queries[i] = fma(Row(at_float(queries, i * C + j)).at[f], u, of_queries[i]);
-                }
-            }
+            add_rows(rows, C, us, j, TOKENS_EACH, own);
+            j += TOKENS_EACH;
+        } while (j + TOKENS_EACH <= t);
+    if (j < t)
+        do {
+            add_rows(rows, C, us, j, 4, own);
             j += 4;
         } while (j < t);
-    written = of_keys;
-    seen = of_queries;
+    sums = own;
 }
 
-void store_value(uint row, float y)
+void store_value(uint row, uint v, float y)
 {
     y = one_nan(y);
-    uint at = place(p.y, uvec4(packed_batch(), head, row, value()));
+    uint at = place(p.y, uvec4(packed_batch(), head, row, value(v)));
     if (has(LINEAR_Y_PAIRS)) {
         float next = subgroupShuffleXor(y, 1);
-        if (lane() % 2 == 0 && is_value())
+        if (lane() % 2 == 0 && is_value(v))
             y_words[at >> 1] = pair_word(vec2(y, next), Y_TYPE);
-    } else if (is_value()) {
+    } else if (is_value(v)) {
         STORE(y_words, at, Y_TYPE, y);
     }
 }
 
-// Tokens t .. t + 3 of a chunk of n, the first of which is of a row. Those from n on write 0. Loops in a
-// loop have constant bounds, without which these drivers unroll neither.
-void take_tokens(uint64_t base, uint row, uint t, uint n)
+void load_values(uint row, uint t, uint n, out float x[SUMS])
 {
-    float u[TOGETHER], told[TOGETHER], read[TOGETHER], written[TOGETHER], seen[TOGETHER];
-    float v[TOGETHER], y[TOGETHER];
-    uint v_first = place(p.v, uvec4(packed_batch(), head, row, value()));
-    [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
-        v[i] = 0.0;
-        if (is_value())
-            v[i] = LOAD(v_words, v_first + min(t + i, n - 1) * p.v.stride2, V_TYPE);
-    }
-    read_states(base, t, told, read);
-    read_tokens(base, t, written, seen);
-    [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
-        float f = load_one(base, FACTORS + t + i);
-        u[i] = stepped(vec4(v[i]), load_one(base, STEPS + t + i)).x;
-        if (DELTA) {
-            precise float of_state = told[i] * f;
-            u[i] = fma(load_one(base, BETAS + t + i), u[i] - of_state, -written[i]);
+    uint first = place(p.v, uvec4(packed_batch(), head, row, VALUES * gl_WorkGroupID.x));
+    [[unroll]] for (uint i = 0; i < TOGETHER; i++)
+        [[unroll]] for (uint v = 0; v < EACH; v++) {
+            uint at = first + min(t + i, n - 1) * p.v.stride2;
+            x[i * EACH + v] = 0.0;
+            if (has(LINEAR_VECTORS))
+                x[i * EACH + v] = load_eight(address_of(2), at + 8 * v);
+            else if (is_value(v))
+                x[i * EACH + v] = LOAD(v_words, at + (8 * v + lane()) * p.v.stride3, V_TYPE);
         }
-        y[i] = fma(read[i], f, seen[i]);
+}
+
+// u and y of value v of tokens t .. t + 3, one after the other, in place of what they have of the state.
+// Those from n on write 0. Loops in a loop have constant bounds, without which these drivers unroll neither.
+void solve(uint64_t base, uint t, uint n, uint v, float x[SUMS], float written[SUMS],
+           float seen[SUMS], inout float told[SUMS], inout float read[SUMS])
+{
+    [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
+        uint at = i * EACH + v;
+        float f = load_one(base, FACTORS + t + i);
+        float u = stepped(vec4(x[at]), load_one(base, STEPS + t + i)).x;
+        float y = fma(read[at], f, seen[at]);
+        if (DELTA) {
+            precise float of_state = told[at] * f;
+            u = fma(load_one(base, BETAS + t + i), u - of_state, -written[at]);
+        }
         [[unroll]] for (uint j = 0; j < TOGETHER; j++)
             if (DELTA && j < i)
-                u[i] = fma(-load_one(base, OF_KEYS + (t + i) * C + t + j), u[j], u[i]);
-        u[i] = t + i < n ? u[i] : 0.0;
-        store_eight(written_at(), 8 * (t + i), u[i]);
+                u = fma(-load_one(base, OF_KEYS + (t + i) * C + t + j), told[j * EACH + v], u);
+        told[at] = t + i < n ? u : 0.0;
         [[unroll]] for (uint j = 0; j < TOGETHER; j++)
             if (j <= i)
-                y[i] = fma(load_one(base, OF_QUERIES + (t + i) * C + t + j), u[j], y[i]);
-        precise float scaled = p.scale * y[i];
-        y[i] = SKIP_TYPE != TYPE_NONE ? fma(skip, v[i], scaled) : scaled;
+                y = fma(load_one(base, OF_QUERIES + (t + i) * C + t + j), told[j * EACH + v], y);
+        precise float scaled = p.scale * y;
+        read[at] = SKIP_TYPE != TYPE_NONE ? fma(skip, x[at], scaled) : scaled;
     }
-    [[unroll]] for (uint i = 0; i < TOGETHER; i++)
-        if (t + i < n)
-            store_value(row + t + i, y[i]);
+}
+
+// Tokens t .. t + 3 of a chunk of n, the first of which is of a row.
+void take_tokens(uint64_t base, uint row, uint t, uint n)
+{
+    float x[SUMS], told[SUMS], read[SUMS], written[SUMS], seen[SUMS];
+    load_values(row, t, n, x);
+    [[unroll]] for (uint i = 0; i < SUMS; i++)
+        told[i] = written[i] = 0.0;
+    if (DELTA) {
+        read_states(at_float(base, KEYS + t * ROW_PITCH), told);
+        read_tokens(at_float(base, OF_KEYS + t * C), t, written);
+    }
+    read_states(at_float(base, QUERIES + t * ROW_PITCH), read);
+    read_tokens(at_float(base, OF_QUERIES + t * C), t, seen);
+    [[unroll]] for (uint v = 0; v < EACH; v++) {
+        solve(base, t, n, v, x, written, seen, told, read);
+        [[unroll]] for (uint i = 0; i < TOGETHER; i++) {
+            store_eight(written_at(), VALUES * (t + i) + 8 * v, told[i * EACH + v]);
+            if (t + i < n)
+                store_value(row + t + i, v, read[i * EACH + v]);
+        }
+    }
     subgroupMemoryBarrierBuffer();
 }
 
 // ---- A chunk ------------------------------------------------------------------------------------
 
-// S = f S + sum of k u^T, of eight features at a time. The tokens of a chunk are summed for themselves, as
+// S = f S + sum of k u^T, of four features at a time. The tokens of a chunk are summed for themselves, as
 // they would else be rounded to the size of the state one by one.
 void update_states(uint64_t base, uint n)
 {
@@ -178,29 +214,35 @@ void update_states(uint64_t base, uint n)
     uint64_t keys = at_float(base, KEYS), us = written_at();
     uint c = 0;
     do {
-        float s[8];
-        [[unroll]] for (uint f = 0; f < 8; f++)
-            s[f] = 0.0;
+        float s[4 * EACH]; // [feature][value]
+        [[unroll]] for (uint i = 0; i < 4 * EACH; i++)
+            s[i] = 0.0;
         uint t = 0;
         do {
-            Vectors rows = Vectors(at_float(us, 8 * t));
-            [[unroll]] for (uint i = 0; i < 8; i++) {
-                precise float u =
-                    own_of(rows.at[2 * i], rows.at[2 * i + 1]) * load_one(base, LASTS + t + i);
-                [[unroll]] for (uint f = 0; f < 8; f++)
-                    s[f] = fma(Row(at_float(keys, (t + i) * D + 8 * c)).at[f], u, s[f]);
+            Vectors rows = Vectors(at_float(us, VALUES * t));
+            [[unroll]] for (uint i = 0; i < TOKENS_EACH; i++) {
+                Row key = Row(at_float(keys, (t + i) * ROW_PITCH + c));
+                float last = load_one(base, LASTS + t + i);
+                [[unroll]] for (uint v = 0; v < EACH; v++) {
+                    uint at = (i * EACH + v) * 2;
+                    precise float u = own_of(rows.at[at], rows.at[at + 1]) * last;
+                    [[unroll]] for (uint f = 0; f < 4; f++)
+                        s[f * EACH + v] = fma(key.at[f], u, s[f * EACH + v]);
+                }
             }
-            t += 8;
+            t += TOKENS_EACH;
         } while (t < n);
-        [[unroll]] for (uint f = 0; f < 8; f++) {
-            float old = load_eight(states, 8 * (8 * c + f));
-            if (DECAY != DECAY_NONE)
-                old = decayed(vec4(old), code).x;
-            if (8 * c + f < p.head_dim) // the others stay 0
-                store_eight(states, 8 * (8 * c + f), old + s[f]);
-        }
-        c++;
-    } while (c < VECTORS);
+        [[unroll]] for (uint f = 0; f < 4; f++)
+            [[unroll]] for (uint v = 0; v < EACH; v++) {
+                uint at = VALUES * (c + f) + 8 * v;
+                float old = load_eight(states, at);
+                if (DECAY != DECAY_NONE)
+                    old = decayed(vec4(old), code).x;
+                if (c + f < p.head_dim) // the others stay 0
+                    store_eight(states, at, old + s[f * EACH + v]);
+            }
+        c += 4;
+    } while (c < D);
     subgroupMemoryBarrierBuffer();
 }
 
@@ -210,7 +252,11 @@ void take_chunk(uint64_t base, uint row, uint n)
     do {
         take_tokens(base, row, t, n);
         t += TOGETHER;
-    } while (t < (n + 7 & ~7));
+    } while (t < n);
+    [[dont_unroll]] for (; t % TOKENS_EACH != 0; t++)
+        [[unroll]] for (uint v = 0; v < EACH; v++)
+            store_eight(written_at(), VALUES * t + 8 * v, 0.0);
+    subgroupMemoryBarrierBuffer();
     update_states(base, n);
 }
 
@@ -236,7 +282,8 @@ void main()
         } while (first < count);
     if (ROWS == ROWS_LENGTHS || ROWS == ROWS_KEPT)
         [[dont_unroll]] for (uint behind = count; behind < had; behind++)
-            store_value(row + behind, 0.0);
+            [[unroll]] for (uint v = 0; v < EACH; v++)
+                store_value(row + behind, v, 0.0);
     if (has(LINEAR_STORES) && wanted)
         store_states();
 }

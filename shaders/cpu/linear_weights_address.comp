@@ -57,8 +57,12 @@ void make_factors(uint64_t base)
 
 // ---- Rows: lanes are features -------------------------------------------------------------------
 
-float feature_of(bool of_key, uint at, uint feature)
+// The lane's feature of vector c of a row at `at`.
+float feature_of(bool of_key, uint at, uint c)
 {
+    uint feature = 8 * c + lane();
+    if (has(LINEAR_VECTORS))
+        return load_eight(address_of(of_key ? 1 : 0), at + 8 * c);
     if (feature >= p.head_dim)
         return 0.0;
     return of_key ? LOAD(k_words, at + feature * p.k.stride3, K_TYPE)
@@ -70,33 +74,33 @@ vec2 length_of(bool of_key, uint at)
 {
     float top = 0.0, sum = 0.0;
     [[dont_unroll]] for (uint c = 0; c < VECTORS; c++)
-        top = max(top, abs(feature_of(of_key, at, 8 * c + lane())));
+        top = max(top, abs(feature_of(of_key, at, c)));
     float shrink = lanes_max(top) > LARGE ? SHRINK : 1.0;
     [[dont_unroll]] for (uint c = 0; c < VECTORS; c++) {
-        float x = feature_of(of_key, at, 8 * c + lane()) * shrink;
+        float x = feature_of(of_key, at, c) * shrink;
         sum = fma(x, x, sum);
     }
     precise float epsilon = p.norm_epsilon * shrink * shrink;
     return vec2(shrink, 1.0 / sqrt(lanes_sum(sum) + epsilon));
 }
 
-// Rows are divided by their length; those behind n, of the last eight, are 0.
+// Rows are divided by their length; those behind n, of the last 16, are 0.
 void make_rows(bool of_key, uint row, uint n, uint64_t base)
 {
     uint first = of_key ? place(p.k, uvec4(packed_batch(), head / p.k_ratio, row, 0))
                         : place(p.q, uvec4(packed_batch(), head / p.q_ratio, row, 0));
     uint step = of_key ? p.k.stride2 : p.q.stride2;
     [[dont_unroll]] for (uint t = 0; t < n; t++) {
-        uint at = first + t * step, to = (of_key ? KEYS : QUERIES) + t * D;
+        uint at = first + t * step, to = (of_key ? KEYS : QUERIES) + t * ROW_PITCH;
         vec2 by = has(LINEAR_NORMED) ? length_of(of_key, at) : vec2(1.0);
         [[dont_unroll]] for (uint c = 0; c < VECTORS; c++) {
-            float x = feature_of(of_key, at, 8 * c + lane());
+            float x = feature_of(of_key, at, c);
             store_eight(base, to + 8 * c, has(LINEAR_NORMED) ? x * by.x * by.y : x);
         }
     }
-    [[dont_unroll]] for (uint t = n; t % 8 != 0; t++)
+    [[dont_unroll]] for (uint t = n; t % 16 != 0; t++)
         [[dont_unroll]] for (uint c = 0; c < VECTORS; c++)
-            store_eight(base, (of_key ? KEYS : QUERIES) + t * D + 8 * c, 0.0);
+            store_eight(base, (of_key ? KEYS : QUERIES) + t * ROW_PITCH + 8 * c, 0.0);
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -108,20 +112,20 @@ void make_products(uint64_t base, uint first, uint i, out float of_query, out fl
     float queries[8], keys[8];
     [[unroll]] for (uint j = 0; j < 8; j++)
         queries[j] = keys[j] = 0.0;
-    uint64_t rows = at_float(base, KEYS + first * D), query = at_float(base, QUERIES + i * D);
-    uint64_t key = at_float(base, KEYS + i * D);
+    uint64_t rows = at_float(base, KEYS + first * ROW_PITCH), query = at_float(base, QUERIES + i * ROW_PITCH);
+    uint64_t key = at_float(base, KEYS + i * ROW_PITCH);
     uint c = 0;
     do {
-        [[unroll]] for (uint f = 0; f < 16; f += 8) {
+        [[unroll]] for (uint f = 0; f < STEP; f += 8) {
             float q = load_eight(query, c + f), k = load_eight(key, c + f);
             [[unroll]] for (uint j = 0; j < 8; j++) {
-                float x = load_eight(rows, j * D + c + f);
+                float x = load_eight(rows, j * ROW_PITCH + c + f);
                 queries[j] = fma(q, x, queries[j]);
                 if (DELTA)
                     keys[j] = fma(k, x, keys[j]);
             }
         }
-        c += 16;
+        c += STEP;
     } while (c < D);
     of_query = transpose_sum(queries);
     of_key = DELTA ? transpose_sum(keys) : 0.0;

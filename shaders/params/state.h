@@ -198,15 +198,17 @@ struct linear_params {
  * Workgroups are subgroups of 8. linear_weights_address makes of a chunk rows of keys and queries of
  * 4 LINEAR_FOURS features, a multiple of 16, as float32 and divided by their length; L and A, [i][j]; and
  * lists by token, LINEAR_ADDRESS_WEIGHTS fours in all, see linear_address.glsl. Workgroup x of
- * linear_chunked_address takes eight values; it solves for u token by token, and keeps the state and the u
+ * linear_chunked_address takes 16 values; it solves for u token by token, and keeps the state and the u
  * of a chunk in LINEAR_ADDRESS_STATES fours, which stand in front of the weights of all chunks,
- * [sequence][state][workgroup x]. The bits do not depend on how sequences are cut into multiples of
+ * [sequence][state][workgroup x]. With LINEAR_VECTORS rows of q and k, or in the second those of v, are
+ * float32 in order, and read by address. The bits do not depend on how sequences are cut into multiples of
  * chunks. */
 #define LINEAR_WEIGHTS_SLOT 13
-#define LINEAR_ADDRESS_VALUES 8
-#define LINEAR_ADDRESS_STATES(fours) (8 * (fours) + 2 * LINEAR_CHUNK)
+#define LINEAR_ADDRESS_LANES 8
+#define LINEAR_ADDRESS_VALUES 16
+#define LINEAR_ADDRESS_STATES(fours) (LINEAR_ADDRESS_VALUES * ((fours) + LINEAR_CHUNK / 4))
 #define LINEAR_ADDRESS_WEIGHTS(fours) \
-    (LINEAR_CHUNK * (2 * (fours) + LINEAR_CHUNK / 2) + 6 * LINEAR_CHUNK / 4)
+    (LINEAR_CHUNK * (2 * (fours) + 8 + LINEAR_CHUNK / 2) + 6 * LINEAR_CHUNK / 4)
 
 /* ---- linear_backward: the gradients of linear_recurrent -------------------------------------------
  * A workgroup takes LINEAR_BACK_FOURS columns of four values of a sequence's state: workgroup x is such a

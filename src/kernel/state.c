@@ -81,7 +81,7 @@ bool tune_chunked_address(const struct caps *caps, uint32_t head_dim, uint32_t d
                           struct recurrent_choice *choice)
 {
     *choice = (struct recurrent_choice){
-        .lanes = LINEAR_ADDRESS_VALUES,
+        .lanes = LINEAR_ADDRESS_LANES,
         .splits = 1,
         .fours = 4 * divide_up(head_dim, 16),
         .tokens = LINEAR_CHUNK,

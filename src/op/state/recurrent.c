@@ -197,6 +197,14 @@ static bool has_vectors(const struct vka_tensor *tensor, uint32_t offset)
     return aligned;
 }
 
+/* Whether rows of a tensor are float32 that a kernel may read by address, in multiples of `whole`. */
+static bool has_rows(const struct vka_plan *plan, const struct vka_tensor *tensor, uint32_t whole)
+{
+    const struct shape *s = &tensor->shape;
+    return tensor->dtype == VKA_F32 && s->stride[3] == 1 && s->size[3] % whole == 0 &&
+           plan_is_ours(plan, tensor);
+}
+
 /* Makes a pass of linear_weights_coop of one of linear_weights. */
 static void use_matrices(const struct recurrent *r, const struct linear_params *p,
                          struct pass *pass)
@@ -225,6 +233,9 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
     if (recurrent_is_by_address(r)) {
         pass.key.kernel = KERNEL_linear_weights_address;
         pass.key.spec[LINEAR_LANES] = r->tile.lanes;
+        if (has_rows(plan, &r->l->q, 4 * r->tile.fours) &&
+            has_rows(plan, &r->l->k, 4 * r->tile.fours))
+            pass.key.spec[LINEAR_FLAGS] |= LINEAR_VECTORS;
     }
     for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
         plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
@@ -258,6 +269,8 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
         if (recurrent_is_by_address(r))
             pass.n_address = WEIGHTS + 1;
         ENSURE(add_weights(plan, r, slice, &p, &pass));
+        if (recurrent_is_by_address(r) && has_rows(plan, &r->l->v, LINEAR_ADDRESS_VALUES))
+            pass.key.spec[LINEAR_FLAGS] |= LINEAR_VECTORS;
         plan_bind(plan, &pass, WEIGHTS, &r->weights, recurrent_is_by_address(r), NULL);
     }
     return plan_add_pass(plan, &pass);
