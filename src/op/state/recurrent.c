@@ -13,6 +13,14 @@
 #define WEIGHTS LINEAR_WEIGHTS_SLOT
 #define VECTOR 8u /* elements of 16 bits */
 
+struct vka_tensor linear_placeholder(const struct linear *l)
+{
+    struct vka_tensor one = l->q;
+    for (uint32_t axis = 0; axis < 4; axis++)
+        one = tensor_slice_along(&one, axis, 0, 1);
+    return one;
+}
+
 uint32_t linear_group(const struct linear *l)
 {
     const uint32_t n_head = l->q.shape.size[1];
@@ -64,14 +72,15 @@ static uint32_t bind_states(const struct vka_plan *plan, const struct recurrent 
 {
     const struct linear *l = r->l;
     const uint32_t end = slice->first[AXIS_TOKEN] + slice->size[AXIS_TOKEN];
+    const struct vka_tensor none = linear_placeholder(l);
     struct vka_tensor from = slice->first[AXIS_TOKEN] ? *r->carry : l->past;
     struct vka_tensor to = end < l->n ? *r->carry : l->present;
     if (from.storage)
         from = tensor_slice_along(&from, 0, slice->first[0], slice->size[0]);
     if (to.storage)
         to = tensor_slice_along(&to, 0, slice->first[0], slice->size[0]);
-    bind(plan, pass, 5, &from, &l->q, false, &p->from);
-    bind(plan, pass, 6, &to, &l->q, true, &p->to);
+    bind(plan, pass, 5, &from, &none, false, &p->from);
+    bind(plan, pass, 6, &to, &none, true, &p->to);
     p->in_place = from.storage && (!to.storage || axes_same(&from, &to));
     const bool wide = is_wide(&from, p->from.offset) && is_wide(&to, p->to.offset);
     return (from.storage ? LINEAR_LOADS : 0u) | (to.storage ? LINEAR_STORES : 0u) |
@@ -182,9 +191,10 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     struct linear_params p;
     fill_pass(plan, job, slice, pass, &p);
     const struct recurrent *r = job;
-    plan_bind(plan, pass, PARAMETERS, &r->l->q, false, NULL);
+    const struct vka_tensor none = linear_placeholder(r->l);
+    plan_bind(plan, pass, PARAMETERS, &none, false, NULL);
     if (recurrent_is_chunked(r))
-        plan_bind(plan, pass, WEIGHTS, &r->l->q, false, NULL);
+        plan_bind(plan, pass, WEIGHTS, &none, false, NULL);
 }
 
 /* Whether eight features of a tensor of 16 bits are an aligned vector. */
@@ -221,6 +231,7 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
                                    const struct slice *slice, const struct linear_params *p,
                                    const struct pass *states)
 {
+    const struct vka_tensor none = linear_placeholder(r->l);
     struct pass pass = *states;
     pass.name = "linear attention, within chunks";
     pass.key.kernel = KERNEL_linear_weights;
@@ -238,7 +249,7 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
             pass.key.spec[LINEAR_FLAGS] |= LINEAR_VECTORS;
     }
     for (uint32_t slot = 5; slot <= 7; slot++) /* neither states nor y */
-        plan_bind(plan, &pass, slot, &r->l->q, false, NULL);
+        plan_bind(plan, &pass, slot, &none, false, NULL);
     plan_bind(plan, &pass, WEIGHTS, &r->weights, true, NULL);
     pass.groups[0] = divide_up(slice->size[AXIS_TOKEN], LINEAR_CHUNK);
     return plan_add_pass(plan, &pass);
@@ -427,6 +438,11 @@ enum vka_status plan_recurrent(struct vka_plan *plan, const char *caller, struct
                          "%s: head_dim is %u, whose keys do not fit in shared memory", caller,
                          linear->head_dim);
     ENSURE(plan_settle_kernel(plan, KERNEL_linear_recurrent));
+    if (kernel_missing(KERNEL_linear_recurrent, &plan->caps)) { /* known now: all by chunks */
+        ENSURE(choose_chunked(plan, &chunked, &taken));
+        if (taken)
+            return add_family(plan, &chunked);
+    }
     ENSURE(add_family(plan, &r));
     return taken ? add_family(plan, &chunked) : VKA_OK;
 }

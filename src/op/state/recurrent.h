@@ -20,6 +20,10 @@ struct linear {
 enum vka_status linear_check(struct vka_plan *plan, const char *caller,
                              const struct vka_linear_attention_op *op, struct linear *linear);
 
+/* One element of q, for bindings of which a kernel reads nothing: the whole of q may be more than a binding
+ * holds, where its slices are not. */
+struct vka_tensor linear_placeholder(const struct linear *linear);
+
 /* Query heads that read each state. */
 uint32_t linear_group(const struct linear *linear);
 
