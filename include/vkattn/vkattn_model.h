@@ -347,7 +347,9 @@ struct vka_causal_conv_op {
     struct vka_tensor *output; /* as input */
 };
 
-/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20. */
+/* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20; rows of input that together exceed
+ * max_buffer_range, where they are packed, or kept behind lengths or by a cache; on a driver with a limit of
+ * loop iterations, more kept rows than these. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 
@@ -403,7 +405,8 @@ struct vka_linear_attention_op {
     float step_min, step_max;
     struct vka_tensor *skip; /* [n_state]: skip * v, of v as it is given, is added to output */
     /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
-     * last. The second may be in place of the first. NULL: 0; not wanted. */
+     * last. The second may be in place of the first. NULL: 0; not wanted. Where there is no present_state
+     * and the submit budget cuts tokens, the plan keeps one of its own, beside its workspace_limit. */
     struct vka_tensor *past_state, *present_state;
     struct vka_cache *cache; /* in place of both, as in vka_causal_conv_op */
     uint32_t cache_layer;
@@ -413,7 +416,8 @@ struct vka_linear_attention_op {
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more. */
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more; the
+ * states of a sequence, or rows that are packed, of which more than max_buffer_range together. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 

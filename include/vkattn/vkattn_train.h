@@ -196,6 +196,7 @@ VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
  * States are made again, 64 tokens at a time, from those in front of each 64. The scratch of a sequence's
  * state is that of 64 states, of one for every 64 tokens, and for every 16 values the gradients of 64 to
  * 512 tokens: as many sequences and states are taken at a time as workspace_limit holds, and one at least.
+ * Beside that the gradient of all states is kept, in past_state_gradient where that is float32.
  * A gradient also takes float32 scratch of its size where it is accumulated or not float32; of q and k that
  * are divided by their length two or three times that; of decay_log, decay_bias and skip that of all their
  * terms. */
