@@ -230,6 +230,41 @@ static void details(void **state)
     device->caps = usual;
 }
 
+/* Prefill by attention_coop, whose variants take other keys a step and the same rows. */
+static void attention_details(void **state)
+{
+    (void)state;
+    struct vka_device *device = &huge_devices[0];
+    const struct caps usual = device->caps;
+    const uint32_t shape[4] = {1, 8, 8192, 128};
+    struct tuning_profile_entry entry = {.problem = "attention/*",
+                                         .kernel = KERNEL_attention_coop_f16};
+    const struct tuning_profile profile = {1, &entry};
+    char detail[2][sizeof((struct pass *)0)->detail];
+    struct vka_tensor *q = NULL, *output = NULL;
+    device->caps = with_matrices(&usual);
+    device->caps.profile = &profile;
+    assert_int_equal(vka_tensor_create(device, VKA_F16, 4, shape, &q), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F16, 4, shape, &output), VKA_OK);
+    for (entry.variant = 0; entry.variant < COUNTOF(detail); entry.variant++) {
+        struct vka_plan *plan = NULL;
+        assert_int_equal(
+            vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan),
+            VKA_OK);
+        assert_int_equal(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = q,
+                                                               .v = q, .output = output)),
+                         VKA_OK);
+        assert_int_equal(plan->passes[0].key.kernel, KERNEL_attention_coop_f16);
+        memcpy(detail[entry.variant], plan->passes[0].detail, sizeof detail[0]);
+        vka_plan_destroy(&plan);
+    }
+    assert_non_null(strstr(detail[0], ", 32 keys a step"));
+    assert_non_null(strstr(detail[1], ", 16 keys a step"));
+    vka_tensor_destroy(&q);
+    vka_tensor_destroy(&output);
+    device->caps = usual;
+}
+
 TEST_PROGRAM(tune_large)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +274,7 @@ TEST_PROGRAM(tune_large)
         cmocka_unit_test(constants),
         cmocka_unit_test(variants),
         cmocka_unit_test(details),
+        cmocka_unit_test(attention_details),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

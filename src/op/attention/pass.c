@@ -198,6 +198,10 @@ static enum vka_status add_place(struct vka_plan *plan, const struct attention *
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(operands.k_type),
         vka_dtype_name(operands.v_type), c->tile, p.split_count);
+    if (c->keys && n < sizeof pass.detail) /* variants of one tile differ in these */
+        n += (size_t)snprintf(pass.detail + n, sizeof pass.detail - n, ", %u keys a step", c->keys);
+    if (c->batch && n < sizeof pass.detail)
+        n += (size_t)snprintf(pass.detail + n, sizeof pass.detail - n, ", %u loads", c->batch);
     if ((cuts->n_span > 1 || a->key_chunk) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", place->keys.first);
     return plan_add_pass(plan, &pass);
