@@ -24,6 +24,7 @@ layout(constant_id = MATMUL_DOT_COLUMNS) const uint COLUMNS = 4;
 layout(constant_id = MATMUL_DOT_B_VEC) const uint B_VEC = 1;
 layout(constant_id = MATMUL_DOT_EDGE) const uint EDGE = 1;
 layout(constant_id = MATMUL_DOT_OWN_COLUMNS) const uint OWN_COLUMNS = 1;
+layout(constant_id = MATMUL_DOT_PAIRS) const bool PAIRS = false;
 
 layout(local_size_x_id = MATMUL_DOT_THREADS) in;
 layout(binding = 0) readonly buffer A4 { uvec4 a_vectors[]; };
@@ -44,7 +45,9 @@ QUANT_READER(load_quants, b_words)
 
 const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
 const uint SETS = THREADS / BLOCKS;                  // of invocations with a block of k each
-const uint RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS; // of an invocation
+// Results of an invocation: some neighbours, and as many of each next EACH * THREADS.
+const uint EACH = PAIRS ? 2 : 1;
+const uint RESULTS = (ROWS * COLUMNS + EACH * THREADS - 1) / (EACH * THREADS) * EACH;
 const uint A_VECTORS = ACTIVATION_BYTES / 16;         // of a block of A
 const uint SUBS = 4 / LANE_READS;                  // 32 values, of what a lane holds of a block
 // Rows of B are whole bundles: lanes hold a block, or a half, in registers.
@@ -56,6 +59,20 @@ shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][ro
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
+
+// The element of the tile that is result i.
+uint element_of(uint i)
+{
+    return (i / EACH * THREADS + gl_LocalInvocationIndex) * EACH + i % EACH;
+}
+
+// So, or one that is there, where the last results are beyond the tile.
+uint element_within(uint i)
+{
+    if (RESULTS * THREADS == ROWS * COLUMNS)
+        return element_of(i);
+    return min(element_of(i / EACH * EACH), ROWS * COLUMNS - EACH) + i % EACH;
+}
 
 #ifdef PACKED_DOT
 // OpSDot of PackedVectorFormat4x8Bit, whose GLSL extension Debian's glslang lacks.
@@ -205,13 +222,12 @@ void end_group(uint i, bool ends)
     group[i] = ends ? 0.0 : group[i];
 }
 
-// Adds the sums of the blocks from k0 on, in order, to the results. Result i of an invocation is
-// element i * THREADS + gl_LocalInvocationIndex of the tile.
+// Adds the sums of the blocks from k0 on, in order, to the results.
 void add_blocks(uint k0)
 {
     uint lane = gl_LocalInvocationIndex, block = lane % BLOCKS, end = k0 + BLOCKS * MATMUL_BLOCK;
     bool ends = end <= p.k && ends_group(end); // a group is whole such steps
-    if (BLOCKS == 1) { // they are the lane's own
+    if (BLOCKS == 1) { // they are the lane's own, as it has no PAIRS
         [[unroll]] for (uint i = 0; i < RESULTS; i++) {
             group[i] += lane_sum[i];
             end_group(i, ends);
@@ -224,12 +240,22 @@ void add_blocks(uint k0)
     }
     barrier();
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint at = min(i * THREADS + lane, ROWS * COLUMNS - 1);
+        uint at = element_within(i);
         [[unroll]] for (uint j = 0; j < BLOCKS; j++) // beyond k they are 0
             group[i] += block_sums[j * ROWS * COLUMNS + at];
         end_group(i, ends);
     }
     barrier();
+}
+
+// What is stored of result i.
+float finished(uint i, uint index, uint column)
+{
+    float sum = (SUMS & SUMS_OPEN) == 0 ? total[i] + group[i] : total[i];
+    float x = p.alpha * sum * column_scale(column);
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    return result_of(x, index);
 }
 
 void main()
@@ -243,7 +269,7 @@ void main()
     [[unroll]] for (uint i = 0; i < OWN_COLUMNS; i++)
         sub_bias[i] = BIAS;
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint e = i * THREADS + gl_LocalInvocationIndex;
+        uint e = element_of(i);
         vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
         group[i] = earlier.y;
         total[i] = earlier.x;
@@ -260,18 +286,19 @@ void main()
             add_block(a_base, b_base, first, k);
         add_blocks(k0);
     }
-    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint e = i * THREADS + gl_LocalInvocationIndex;
+    [[unroll]] for (uint i = 0; i < RESULTS; i += EACH) {
+        uint e = element_of(i);
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;
         if (e >= ROWS * COLUMNS || row >= p.m || column >= p.n)
             continue;
-        if ((SUMS & SUMS_OPEN) == 0)
-            total[i] += group[i];
-        float x = p.alpha * total[i] * column_scale(column);
-        if (BIAS_TYPE != BIAS_NONE)
-            x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         uint index = c_base + row * p.c_row + column * p.c_col;
-        STORE(c_words, index, C_TYPE, result_of(x, index));
+        float x = finished(i, index, column);
+        if (PAIRS) {
+            float next = finished(i + 1, index + 1, column + 1);
+            c_words[index >> 1] = pair_word(vec2(x, next), C_TYPE);
+            continue;
+        }
+        STORE(c_words, index, C_TYPE, x);
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint((SUMS & SUMS_OPEN) != 0 ? group[i] : 0.0);
     }

@@ -29,6 +29,7 @@ layout(constant_id = MATMUL_FEW_B_VEC) const uint B_VEC = 1;
 layout(constant_id = MATMUL_FEW_EDGE) const uint EDGE = 1;
 layout(constant_id = MATMUL_FEW_VECTORS) const uint VECTORS = 8;
 layout(constant_id = MATMUL_FEW_OWN_COLUMNS) const uint OWN_COLUMNS = 1;
+layout(constant_id = MATMUL_FEW_PAIRS) const bool PAIRS = false;
 
 layout(local_size_x_id = MATMUL_FEW_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
@@ -61,7 +62,9 @@ const uint A_LINE_VECTORS = SLICE / VECTOR(A_TYPE);          // vectors of a lin
 const uint A_VECTORS = ROWS * BLOCKS * A_LINE_VECTORS;       // of a slice
 const uint A_LOADS = (A_VECTORS + THREADS - 1) / THREADS;
 const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(VECTORS);
-const uint RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS; // of an invocation
+// Results of an invocation: some neighbours, and as many of each next EACH * THREADS.
+const uint EACH = PAIRS ? 2 : 1;
+const uint RESULTS = (ROWS * COLUMNS + EACH * THREADS - 1) / (EACH * THREADS) * EACH;
 shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
 const bool LANES = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32; // see matmul_few_lanes.glsl
 const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0 && !LANES; // slices are blocks
@@ -213,6 +216,21 @@ void add_slice()
 }
 
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
+
+// The element of the tile that is result i.
+uint element_of(uint i)
+{
+    return (i / EACH * THREADS + gl_LocalInvocationIndex) * EACH + i % EACH;
+}
+
+// So, or one that is there, where the last results are beyond the tile.
+uint element_within(uint i)
+{
+    if (RESULTS * THREADS == ROWS * COLUMNS)
+        return element_of(i);
+    return min(element_of(i / EACH * EACH), ROWS * COLUMNS - EACH) + i % EACH;
+}
+
 #include "matmul_few_lanes.glsl"
 
 // See lib/infinite.glsl.
@@ -225,7 +243,7 @@ void mend_results(uint z, uint a_base, uint b_base, uvec2 first)
         float sum = 0.0;
         [[unroll]] for (uint j = 0; j < RESULTS; j++)
             sum = i == j ? total[j] + group[j] : sum;
-        uint e = i * THREADS + gl_LocalInvocationIndex;
+        uint e = element_of(i);
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;
         if (is_finite(sum) || e >= ROWS * COLUMNS || row >= p.m || column >= p.n)
             continue;
@@ -238,8 +256,7 @@ void mend_results(uint z, uint a_base, uint b_base, uvec2 first)
     }
 }
 
-// Adds the sums of the blocks that begin at k0. Result i of an invocation is element i * THREADS +
-// gl_LocalInvocationIndex of the tile.
+// Adds the sums of the blocks that begin at k0.
 void add_blocks(uint k0)
 {
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
@@ -254,10 +271,7 @@ void add_blocks(uint k0)
     for (uint block = 0; block < BLOCKS && k0 + block * MATMUL_BLOCK < p.k; block++) {
         bool ends = ends_group(k0 + (block + 1) * MATMUL_BLOCK);
         [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-            uint at = block * ROWS * COLUMNS + i * THREADS + gl_LocalInvocationIndex;
-            if (ROWS % BLOCKS != 0) // the last results may be beyond the tile
-                at = min(at, (block + 1) * ROWS * COLUMNS - 1);
-            group[i] += uintBitsToFloat(b_tile[at]);
+            group[i] += uintBitsToFloat(b_tile[block * ROWS * COLUMNS + element_within(i)]);
             total[i] += ends ? group[i] : 0.0;
             group[i] = ends ? 0.0 : group[i];
         }
@@ -289,6 +303,16 @@ void add_slices(uint a_base, uint b_base, uvec2 first)
     }
 }
 
+// What is stored of result i.
+float finished(uint i, uint index, uint column)
+{
+    float sum = (SUMS & SUMS_OPEN) == 0 ? total[i] + group[i] : total[i];
+    float x = p.alpha * sum * column_scale(column);
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    return result_of(x, index);
+}
+
 void main()
 {
     uint z = gl_WorkGroupID.z;
@@ -302,7 +326,7 @@ void main()
     [[unroll]] for (uint i = 0; i < CHAINS; i++)
         block_sum[i] = lost[i] = 0.0;
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint e = i * THREADS + gl_LocalInvocationIndex;
+        uint e = element_of(i);
         vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
         group[i] = earlier.y;
         total[i] = earlier.x;
@@ -314,18 +338,19 @@ void main()
         add_slices(a_base, b_base, first);
     if (LANES && SCALES && HAS_OFFSET(B_TYPE))
         mend_results(z, a_base, b_base, first);
-    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint e = i * THREADS + gl_LocalInvocationIndex;
+    [[unroll]] for (uint i = 0; i < RESULTS; i += EACH) {
+        uint e = element_of(i);
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;
         if (e >= ROWS * COLUMNS || row >= p.m || column >= p.n)
             continue;
-        if ((SUMS & SUMS_OPEN) == 0)
-            total[i] += group[i];
-        float x = p.alpha * total[i] * column_scale(column);
-        if (BIAS_TYPE != BIAS_NONE)
-            x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         uint index = c_base + row * p.c_row + column * p.c_col;
-        STORE(c_words, index, C_TYPE, result_of(x, index));
+        float x = finished(i, index, column);
+        if (PAIRS) {
+            float next = finished(i + 1, index + 1, column + 1);
+            c_words[index >> 1] = pair_word(vec2(x, next), C_TYPE);
+            continue;
+        }
+        STORE(c_words, index, C_TYPE, x);
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint((SUMS & SUMS_OPEN) != 0 ? group[i] : 0.0);
     }

@@ -110,7 +110,7 @@ void add_lane_sums(uint k0)
 {
     uint end = k0 + BLOCKS * MATMUL_BLOCK; // a group is whole such steps
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint at = min(i * THREADS + gl_LocalInvocationIndex, ROWS * COLUMNS - 1);
+        uint at = element_within(i);
         [[unroll]] for (uint block = 0; block < BLOCKS; block++) // beyond k they are 0
             group[i] += uintBitsToFloat(b_tile[block * ROWS * COLUMNS + at]);
         if (end <= p.k && ends_group(end)) {

@@ -22,7 +22,8 @@ struct copy_params {
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
-#define COPY_SPECS 2
+#define COPY_PAIRS 2 /* two neighbours are a whole word where they go, and an element above */
+#define COPY_SPECS 3
 #define COPY_EACH 16 /* elements of axis 2 an invocation copies; a tile is a multiple */
 #define COPY_LANES 32
 
@@ -39,7 +40,8 @@ struct hadamard_params {
 };
 #define HADAMARD_FROM_TYPE 0
 #define HADAMARD_TO_TYPE 1
-#define HADAMARD_SPECS 2
+#define HADAMARD_PAIRS 2 /* two neighbours are a whole word where they go */
+#define HADAMARD_SPECS 3
 #define HADAMARD_LANES 64
 
 /* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------

@@ -57,7 +57,8 @@ struct matmul_params {
 #define MATMUL_FEW_EDGE 12        /* k is not a multiple of the blocks of a workgroup */
 #define MATMUL_FEW_VECTORS 13     /* of 16 bytes of B that an invocation reads at a time */
 #define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
-#define MATMUL_FEW_SPECS 15
+#define MATMUL_FEW_PAIRS 15       /* two neighbours of C are a whole word of 16-bit elements */
+#define MATMUL_FEW_SPECS 16
 /* matmul_dot: A is quantised activations, its offset and strides count bytes; as matmul_few otherwise. */
 #define MATMUL_DOT_THREADS 7
 #define MATMUL_DOT_ROWS 8 /* of a tile, at most DOT_ROWS */
@@ -65,7 +66,8 @@ struct matmul_params {
 #define MATMUL_DOT_B_VEC 10 /* rows of B are bundles, of words; 2: of aligned vectors of 16 bytes */
 #define MATMUL_DOT_EDGE 11  /* k is not a multiple of the blocks of a workgroup */
 #define MATMUL_DOT_OWN_COLUMNS 12
-#define MATMUL_DOT_SPECS 13
+#define MATMUL_DOT_PAIRS 13 /* as of matmul_few; but not with one block of k at a time */
+#define MATMUL_DOT_SPECS 14
 #define DOT_ROWS 8
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
 #define MATMUL_LANES 7
@@ -169,7 +171,8 @@ struct sum_params {
 #define SUM_C_TYPE 0
 #define SUM_BIAS_TYPE 1 /* BIAS_NONE: no bias */
 #define SUM_ADD 2       /* add to what C holds */
-#define SUM_SPECS 3
+#define SUM_C_PAIRS 3     /* two neighbours of C are a whole word of 16-bit elements */
+#define SUM_SPECS 4
 #define SUM_LANES 64
 
 #ifndef VULKAN

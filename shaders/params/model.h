@@ -82,7 +82,7 @@ struct gather_params {
 #define GATHER_SPECS 3
 
 /* ---- rotary: rotates the first `dim` of head_dim features, and copies the others ----------------
- * An item is a pair of features, or one that is copied. An angle is position * frequency, or its
+ * An item is a pair of features, or one that is copied; with ROTARY_PAIRS two of either. An angle is position * frequency, or its
  * cosine and sine are in tables: row `position` of them, or without positions their row of the same
  * batch and index. Positions beyond the table give NaN. Buffers: 0 x, 1 positions, 2 cos, 3 sin,
  * 4 frequencies u32 [dim / 2][2], low and high word of the turns of a position in units of 2^-64,
@@ -104,7 +104,8 @@ struct rotary_params {
 #define ROTARY_SIN_TYPE 3
 #define ROTARY_POSITIONS 4 /* there are positions */
 #define ROTARY_INTERLEAVED 5
-#define ROTARY_SPECS 6
+#define ROTARY_PAIRS 6 /* two neighbours of y are a whole word, and dim is a multiple of 4 */
+#define ROTARY_SPECS 7
 
 /* ---- scatter: y[.. position[i] + j ..] = x[i .. j ..] --------------------------------------------
  * Row j of axis `axis`, of `extent` elements in y. What lies outside is dropped, or with `circular` wraps. A

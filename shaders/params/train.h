@@ -115,7 +115,8 @@ struct optimiser_params {
 #define OPTIMISER_G_TYPE 1
 #define OPTIMISER_KIND 2     /* enum vka_optimiser */
 #define OPTIMISER_MOMENTUM 3 /* 0: none, 1: m holds it, 2: and it is Nesterov's */
-#define OPTIMISER_SPECS 4
+#define OPTIMISER_PAIRS 4    /* two neighbours of w are a whole word */
+#define OPTIMISER_SPECS 5
 #define OPTIMISER_SGD 0
 #define OPTIMISER_ADAM 1
 #define OPTIMISER_ADAMW 2

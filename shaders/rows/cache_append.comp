@@ -1,5 +1,6 @@
 // Appends new keys and values to a cache, the keys rotated, and rotates the queries beside them: one
-// invocation per two features of `each` rows. A full sequence gets no rows; a page number past the
+// invocation per two features of `each` rows, or with PAIRS four that rotate, so that 16-bit ones are
+// whole words. A full sequence gets no rows; a page number past the
 // pool reads as the last page. See append_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -14,6 +15,7 @@ layout(constant_id = APPEND_TO_KEY_TYPE) const uint TO_KEY_TYPE = 0;
 layout(constant_id = APPEND_TO_VALUE_TYPE) const uint TO_VALUE_TYPE = 0;
 layout(constant_id = APPEND_TO_QUERY_TYPE) const uint TO_QUERY_TYPE = 0;
 layout(constant_id = APPEND_KIND) const uint ONLY_KIND = APPEND_KINDS;
+layout(constant_id = APPEND_PAIRS) const bool PAIRS = false;
 layout(local_size_x_id = APPEND_LANES) in;
 layout(binding = 0) readonly buffer Queries { uint query_words[]; };
 layout(binding = 1) readonly buffer Keys { uint key_words[]; };
@@ -58,6 +60,52 @@ void store(uint index, float x)
     }
 }
 
+#define STORE_WORD(buffer_words, index, type, two)                                                 \
+    {                                                                                              \
+        if (type == TYPE_F32) {                                                                    \
+            buffer_words[index] = floatBitsToUint((two).x);                                        \
+            buffer_words[(index) + 1] = floatBitsToUint((two).y);                                  \
+        } else {                                                                                   \
+            buffer_words[(index) >> 1] = pair_word(two, type);                                     \
+        }                                                                                          \
+    }
+
+// Stores two neighbours.
+void store_word(uint index, vec2 x)
+{
+    if (kind == APPEND_KEY)
+        STORE_WORD(to_key_words, index, TO_KEY_TYPE, x)
+    else if (kind == APPEND_VALUE)
+        STORE_WORD(to_value_words, index, TO_VALUE_TYPE, x)
+    else
+        STORE_WORD(to_query_words, index, TO_QUERY_TYPE, x)
+}
+
+// The features of an item of PAIRS: two pairs that rotate, or four neighbours.
+uvec4 four_features(uint item, bool rotates, uint dim, uint other)
+{
+    if (rotates && p.interleaved == 0)
+        return uvec4(pair_features(2 * item, dim, false), pair_features(2 * item + 1, dim, false));
+    return (rotates ? 4 * item : dim + 4 * (other - dim)) + uvec4(0, 1, 2, 3);
+}
+
+uvec4 item_frequencies(uint item)
+{
+    uint at = PAIRS ? 4 * item : 2 * item;
+    uvec4 x = uvec4(frequencies[at], frequencies[at + 1], 0, 0);
+    if (PAIRS)
+        x.zw = uvec2(frequencies[at + 2], frequencies[at + 3]);
+    return x;
+}
+
+// Stores features `at` of the row at `to`: of words, which pairs in two halves share.
+void store_four(uint to, uvec4 at, vec4 x)
+{
+    bool halves = at.z == at.x + 1;
+    store_word(to + at.x, halves ? x.xz : x.xy);
+    store_word(to + (halves ? at.y : at.z), halves ? x.yw : x.zw);
+}
+
 // Sets the kind of the workgroup, and the head among those of its kind.
 void find_kind(out uint head)
 {
@@ -75,8 +123,8 @@ void main()
     uint head, batch = gl_WorkGroupID.z;
     find_kind(head);
     uint n_feature = kind == APPEND_VALUE ? p.value_dim : p.head_dim;
-    uint dim = kind == APPEND_VALUE ? 0 : p.dim, n_pair = dim / 2;
-    uint n_other = (n_feature - dim + 1) / 2; // items that do not rotate
+    uint dim = kind == APPEND_VALUE ? 0 : p.dim, n_pair = PAIRS ? dim / 4 : dim / 2;
+    uint n_other = PAIRS ? (n_feature - dim) / 4 : (n_feature - dim + 1) / 2; // items that do not rotate
     uint item = gl_GlobalInvocationID.x % (n_pair + n_other);
     uint row = gl_GlobalInvocationID.x / (n_pair + n_other) * p.each;
     uint end = min(row + p.each, p.n_row);
@@ -86,11 +134,12 @@ void main()
     uvec2 at = rotates ? pair_features(item, dim, p.interleaved != 0)
                        : uvec2(other, other + n_other);
     bool both = at.y < n_feature;
-    uvec2 frequency = uvec2(0);
+    uvec4 four = four_features(item, rotates, dim, other);
+    uvec4 frequency = uvec4(0);
     float factor = 0.0;
     if (rotates) {
-        frequency = uvec2(frequencies[2 * item], frequencies[2 * item + 1]);
-        factor = uintBitsToFloat(frequencies[2 * n_pair]);
+        frequency = item_frequencies(item);
+        factor = uintBitsToFloat(frequencies[dim]);
     }
 
     // Read once: a CPU driver reads each for each lane.
@@ -111,11 +160,19 @@ void main()
             to_at = place(sequence, min(first + place_row, capacity - 1));
         uint from = r.from_offset + row * r.from_row;
         uint to = r.to_offset + to_at.x * r.to_batch + to_at.y * r.to_row;
-        vec2 x = vec2(load(from + at.x * r.from_col), both ? load(from + at.y * r.from_col) : 0.0);
-        if (rotates) {
-            int position = int(min(first, 1u << 30)) + int(place_row); // no cache is longer
-            x = rotated_pair(x, position, frequency, factor);
+        int position = int(min(first, 1u << 30)) + int(place_row); // no cache is longer
+        if (PAIRS) {
+            vec4 x = vec4(load(from + four.x * r.from_col), load(from + four.y * r.from_col),
+                          load(from + four.z * r.from_col), load(from + four.w * r.from_col));
+            if (rotates)
+                x = vec4(rotated_pair(x.xy, position, frequency.xy, factor),
+                         rotated_pair(x.zw, position, frequency.zw, factor));
+            store_four(to, four, x);
+            continue;
         }
+        vec2 x = vec2(load(from + at.x * r.from_col), both ? load(from + at.y * r.from_col) : 0.0);
+        if (rotates)
+            x = rotated_pair(x, position, frequency.xy, factor);
         store(to + at.x, x.x);
         if (both)
             store(to + at.y, x.y);

@@ -1,4 +1,5 @@
-// A step of SGD, Adam or AdamW, element by element. See optimiser_params.
+// A step of SGD, Adam or AdamW, element by element, or with PAIRS by neighbours of w, which are whole
+// words. See optimiser_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -11,6 +12,7 @@ layout(constant_id = OPTIMISER_W_TYPE) const uint W_TYPE = 0;
 layout(constant_id = OPTIMISER_G_TYPE) const uint G_TYPE = 0;
 layout(constant_id = OPTIMISER_KIND) const uint KIND = 0;
 layout(constant_id = OPTIMISER_MOMENTUM) const uint MOMENTUM = 0;
+layout(constant_id = OPTIMISER_PAIRS) const bool PAIRS = false;
 layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) buffer W { uint w_words[]; };
 layout(binding = 1) readonly buffer G { uint g_words[]; };
@@ -43,21 +45,32 @@ float adam(float w, float g, uvec4 at)
     return w - rates[p.rate_offset + 1] * (m / below);
 }
 
+// The parameter at `at` after the step.
+float stepped(uvec4 at)
+{
+    float w = LOAD(w_words, place(p.w, at), W_TYPE), g = LOAD(g_words, place(p.g, at), G_TYPE);
+    if (KIND == OPTIMISER_ADAMW)
+        w -= rates[p.rate_offset] * p.decay * w;
+    else
+        g = fma(p.decay, w, g);
+    return one_nan(KIND == OPTIMISER_SGD ? sgd(w, g, at) : adam(w, g, at));
+}
+
 void main()
 {
-    uint n = p.size3 * p.size2 * p.size1 * p.size0;
+    const uint each = PAIRS ? 2 : 1;
+    uint width = p.size3 / each, n = width * p.size2 * p.size1 * p.size0;
     for (uint nth = 0; nth < ITEMS_EACH; nth++) {
         uint item = item_at(nth);
         if (item >= n)
             return;
-        uvec4 at = item_coordinates(item, p.size3, p.size2, p.size1);
+        uvec4 at = item_coordinates(item, width, p.size2, p.size1);
+        at.w *= each;
         uint index = place(p.w, at);
-        float w = LOAD(w_words, index, W_TYPE), g = LOAD(g_words, place(p.g, at), G_TYPE);
-        if (KIND == OPTIMISER_ADAMW)
-            w -= rates[p.rate_offset] * p.decay * w;
+        float w = stepped(at);
+        if (PAIRS)
+            w_words[index >> 1] = pair_word(vec2(w, stepped(at + uvec4(0, 0, 0, 1))), W_TYPE);
         else
-            g = fma(p.decay, w, g);
-        w = one_nan(KIND == OPTIMISER_SGD ? sgd(w, g, at) : adam(w, g, at));
-        STORE(w_words, index, W_TYPE, w);
+            STORE(w_words, index, W_TYPE, w)
     }
 }

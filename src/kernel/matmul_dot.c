@@ -69,6 +69,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_DOT_COLUMNS] = c->columns;
     key->spec[MATMUL_DOT_B_VEC] = c->b_vec;
     key->spec[MATMUL_DOT_OWN_COLUMNS] = c->own_columns;
+    key->spec[MATMUL_DOT_PAIRS] = o->c_pairs && blocks_of(c) > 1;
     key->spec[MATMUL_DOT_EDGE] = o->k % (blocks_of(c) * MATMUL_BLOCK) != 0;
 }
 

@@ -229,6 +229,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_FEW_B_VEC] = c->b_vec;
     key->spec[MATMUL_FEW_VECTORS] = c->vectors;
     key->spec[MATMUL_FEW_OWN_COLUMNS] = c->own_columns;
+    key->spec[MATMUL_FEW_PAIRS] = o->c_pairs;
     key->spec[MATMUL_FEW_EDGE] = o->k % (blocks_of(c) * MATMUL_BLOCK) != 0;
 }
 

@@ -62,6 +62,7 @@ struct matmul_operands {
     uint32_t sums; /* SUMS_ bits */
     uint32_t m, n, k;
     bool c_vectors; /* rows of C are whole, aligned vectors of 16 bytes */
+    bool c_pairs;   /* pairs of neighbours of C are whole words of 16-bit elements */
 };
 
 /* Whether a kernel is one of those for quantised B by address. */

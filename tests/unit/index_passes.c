@@ -29,6 +29,15 @@ void check_operand(const struct binding *b, enum vka_dtype dtype, uint64_t offse
     assert_true((last + 1) * vka_dtype_size(dtype) <= b->size);
 }
 
+bool are_words(uint32_t dtype, const uint32_t size[4], const struct strided_params *s)
+{
+    const uint32_t stride[3] = {s->stride0, s->stride1, s->stride2};
+    bool words = dtype != VKA_F32 && s->stride3 == 1 && size[3] % 2 == 0 && s->offset % 2 == 0;
+    for (int i = 0; i < 3; i++)
+        words &= size[i] == 1 || stride[i] % 2 == 0;
+    return words;
+}
+
 static double check_copy(const struct pass *pass)
 {
     struct copy_params p;
@@ -44,7 +53,11 @@ static double check_copy(const struct pass *pass)
     check_operand(&pass->bindings[1], pass->key.spec[COPY_TO_TYPE],
                   p.to_offset + (in_tile - 1ull) * p.to2, outer, to);
     assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
-    assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
+    const struct strided_params place = {p.to_offset, p.to0, p.to1, p.to2, p.to3};
+    const bool pairs =
+        p.tile == UINT32_MAX && are_words(pass->key.spec[COPY_TO_TYPE], size, &place);
+    assert_int_equal(pass->key.spec[COPY_PAIRS], pairs);
+    assert_true((uint64_t)pass->groups[0] * COPY_LANES * (pairs ? 2 : 1) >= p.shape3);
     assert_true((uint64_t)pass->groups[1] * COPY_EACH >= p.shape2);
     assert_true(pass->groups[2] == (uint64_t)p.shape0 * p.shape1);
     return (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
@@ -96,6 +109,9 @@ static void check_append_rows(const struct pass *pass, const struct append_param
     check_operand(from, (enum vka_dtype)spec[APPEND_KEY_TYPE + kind], r->from_offset, size,
                   from_stride);
     check_operand(to, stored, r->to_offset, kind == APPEND_QUERY ? size : first, to_stride);
+    const struct strided_params place = {r->to_offset, r->to_batch, r->to_head, r->to_row, 1};
+    if (spec[APPEND_PAIRS])
+        assert_true(size[3] % 4 == 0 && (stored == VKA_F32 || are_words(stored, size, &place)));
 }
 
 /* Elements of queries and keys that rotate, or stay as they are. */
@@ -115,7 +131,8 @@ static double check_append(const struct vka_plan *plan, const struct pass *pass)
         check_append_rows(pass, &p, APPEND_VALUE, value);
     if (n_query)
         check_append_rows(pass, &p, APPEND_QUERY, query);
-    const uint64_t items_all = ((p.n_row - 1ull) / p.each + 1) * ((widest + 1) / 2);
+    const uint32_t each = pass->key.spec[APPEND_PAIRS] ? 4 : 2; /* features of an item */
+    const uint64_t items_all = ((p.n_row - 1ull) / p.each + 1) * ((widest + each - 1) / each);
     const uint64_t lanes = pass->key.spec[APPEND_LANES];
     assert_true(pass->groups[0] * lanes >= items_all && pass->groups[0] * lanes <= 1ull << 32);
     assert_true(p.n_row + (uint64_t)p.each <= UINT32_MAX);
@@ -218,7 +235,10 @@ static double check_rotary(const struct pass *pass)
     const uint32_t size[4] = {p.batch, p.n_head, p.n, p.head_dim};
     check_strided(&pass->bindings[0], pass->key.spec[ROTARY_X_TYPE], size, &p.x);
     check_strided(&pass->bindings[5], pass->key.spec[ROTARY_Y_TYPE], size, &p.y);
-    check_items(pass, (double)p.batch * p.n_head * p.n * (p.head_dim - p.dim / 2));
+    const bool pairs = p.dim % 4 == 0 && are_words(pass->key.spec[ROTARY_Y_TYPE], size, &p.y);
+    assert_int_equal(pass->key.spec[ROTARY_PAIRS], pairs);
+    check_items(pass,
+                (double)p.batch * p.n_head * p.n * ((p.head_dim - p.dim / 2) / (pairs ? 2 : 1)));
     return (double)p.batch * p.n_head * p.n * p.head_dim;
 }
 

@@ -25,6 +25,9 @@ void check_strided(const struct binding *b, uint32_t dtype, const uint32_t size[
 /* Checks that the pass has workgroups for this many items. */
 void check_items(const struct pass *pass, double items);
 
+/* Whether pairs of neighbours along the last axis are whole words of a 16-bit type. */
+bool are_words(uint32_t dtype, const uint32_t size[4], const struct strided_params *s);
+
 /* Checks a pass of an operation of training, and returns the items that it counts; 0 for others. */
 double check_train_pass(const struct vka_plan *plan, const struct pass *pass);
 /* Checks a pass of an operation with a state, and returns the values that it writes; 0 for others. */

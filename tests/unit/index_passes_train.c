@@ -32,7 +32,9 @@ static double check_optimiser(const struct pass *pass)
     const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
     check_strided(&pass->bindings[0], pass->key.spec[OPTIMISER_W_TYPE], size, &p.w);
     check_strided(&pass->bindings[1], pass->key.spec[OPTIMISER_G_TYPE], size, &p.g);
-    check_items(pass, (double)p.size0 * p.size1 * p.size2 * p.size3);
+    const bool pairs = are_words(pass->key.spec[OPTIMISER_W_TYPE], size, &p.w);
+    assert_int_equal(pass->key.spec[OPTIMISER_PAIRS], pairs);
+    check_items(pass, (double)p.size0 * p.size1 * p.size2 * (pairs ? p.size3 / 2 : p.size3));
     return (double)p.size0 * p.size1 * p.size2 * p.size3;
 }
 

@@ -1,6 +1,7 @@
 /* Appends new keys and values to a cache, with rotation on the way. */
 #include "params/params.h"
 #include "op/cache/append.h"
+#include "op/common/axes.h"
 #include "op/common/copy.h"
 #include "op/rotary/heads.h"
 #include "op/cache/passes.h"
@@ -127,9 +128,33 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
     p->state_offset += slice->first[0];
 }
 
-/* Items of a row of keys and of queries, or of values: two features each. */
-static uint32_t items_of(uint32_t n_feature, uint32_t dim)
+/* Whether rows that are stored are float32, or 16-bit elements of whole words. */
+static bool stores_words(const struct vka_tensor *to)
 {
+    return to->dtype == VKA_F32 || axes_are_pairs(to, (uint32_t)to->shape.offset);
+}
+
+/* Whether APPEND_PAIRS is set: not where no row needs it. */
+static bool has_pairs(const struct append *a)
+{
+    const struct cached_layer *layer = layer_of(a->use);
+    const struct vka_tensor *to[] = {a->k ? &layer->k.rows : NULL, a->v ? &layer->v.rows : NULL,
+                                     a->q ? a->to_q : NULL};
+    bool words = !a->rope || a->rope->dim % 4 == 0, halves = false;
+    for (size_t i = 0; i < COUNTOF(to); i++) {
+        if (!to[i])
+            continue;
+        words &= to[i]->shape.size[3] % 4 == 0 && stores_words(to[i]);
+        halves |= to[i]->dtype != VKA_F32;
+    }
+    return words && halves;
+}
+
+/* Items of a row of keys and of queries, or of values: two features each, or with APPEND_PAIRS four. */
+static uint32_t items_of(bool pairs, uint32_t n_feature, uint32_t dim)
+{
+    if (pairs)
+        return n_feature / 4;
     return dim / 2 + (n_feature - dim) / 2 + (n_feature - dim) % 2;
 }
 
@@ -137,8 +162,9 @@ static uint32_t items_of(uint32_t n_feature, uint32_t dim)
 static uint32_t widest_of(const struct append *a)
 {
     const struct vka_cache_layer_info *i = info_of(a);
-    const uint32_t key = a->k ? items_of(i->head_dim, a->rope ? a->rope->dim : 0) : 0;
-    const uint32_t value = a->v ? items_of(i->value_dim, 0) : 0;
+    const bool pairs = has_pairs(a);
+    const uint32_t key = a->k ? items_of(pairs, i->head_dim, a->rope ? a->rope->dim : 0) : 0;
+    const uint32_t value = a->v ? items_of(pairs, i->value_dim, 0) : 0;
     return key > value ? key : value;
 }
 
@@ -173,7 +199,8 @@ static struct work work_of(const struct append *a, const uint32_t size[4])
 {
     const double rows = (double)size[0] * size[1] * size[2], each = rows_each(size[2]);
     return (struct work){rows * row_work(a),
-                         2 * lanes_of(a) * each * (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
+                         (has_pairs(a) ? 4 : 2) * lanes_of(a) * each *
+                             (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
                          each * (1 + SEARCH)};
 }
 
@@ -208,6 +235,7 @@ static void fill_pass(const struct vka_plan *plan, const struct append *a,
     pass->reason = "positions read on the device";
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_append, .n_spec = APPEND_SPECS};
     pass->key.spec[APPEND_LANES] = lanes;
+    pass->key.spec[APPEND_PAIRS] = has_pairs(a);
     pass->key.spec[APPEND_KIND] = a->k && a->v ? APPEND_KINDS : a->k ? APPEND_KEY : APPEND_VALUE;
     bind_all(plan, a, slice, pass, p);
     /* the kernel counts items in 32 bits */

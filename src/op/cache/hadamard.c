@@ -1,5 +1,6 @@
 #include "op/cache/hadamard.h"
 #include "core/arith.h"
+#include "op/common/axes.h"
 #include "op/common/copy.h"
 #include "params/params.h"
 #include "plan/cut.h"
@@ -18,7 +19,7 @@ struct hadamard {
 static struct work work_of(const struct hadamard *h, const uint32_t size[4])
 {
     double sum = WORK_PLACE * (h->block + 1.0);
-    return (struct work){sum * size[0] * size[1] * size[2] * size[3], sum * HADAMARD_LANES,
+    return (struct work){sum * size[0] * size[1] * size[2] * size[3], 2 * sum * HADAMARD_LANES,
                          h->block + 1.0};
 }
 
@@ -55,10 +56,14 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
     plan_bind(plan, pass, 2, h->q_start ? h->q_start : &from, false,
               h->q_start ? &p.q_start_offset : NULL);
+    const bool pairs = axes_are_pairs(&to, p.to_offset);
+    const uint64_t items = pairs ? elements / 2 : elements;
+    pass->key.spec[HADAMARD_PAIRS] = pairs;
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = elements > UINT32_MAX - HADAMARD_LANES
+    /* the kernel counts features in 32 bits */
+    pass->groups[0] = elements > UINT32_MAX - 2 * HADAMARD_LANES
                           ? UINT32_MAX
-                          : divide_up((uint32_t)elements, HADAMARD_LANES);
+                          : divide_up((uint32_t)items, HADAMARD_LANES);
     pass->groups[1] = size[1];
     pass->groups[2] = size[0];
     pass->work = work_of(h, size);

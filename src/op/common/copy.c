@@ -1,5 +1,6 @@
 /* Copies between strided tensors, and to the tiles of packed B. */
 #include "op/common/copy.h"
+#include "op/common/axes.h"
 #include "params/params.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
@@ -49,8 +50,10 @@ static void make_pass(const struct vka_plan *plan, const struct copy *copy, stru
     plan_bind(plan, pass, 0, &copy->from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &copy->to, true, &p.to_offset);
     pass_set_push(pass, &p, sizeof p);
+    const bool pairs = plain && axes_are_pairs(&copy->to, p.to_offset);
+    pass->key.spec[COPY_PAIRS] = pairs;
     pass->work = work_of(size);
-    pass->groups[0] = divide_up(size[3], COPY_LANES);
+    pass->groups[0] = divide_up(pairs ? size[3] / 2 : size[3], COPY_LANES);
     pass->groups[1] = divide_up(size[2], COPY_EACH);
     pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],

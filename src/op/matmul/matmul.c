@@ -1,6 +1,7 @@
 /* Matrix products. Cuts a k that is longer than a chain of sums into splits of TUNE_CHAIN, each a
  * product of its own, and adds them pairwise. The bits of a result depend on k alone, not on other
  * cuts. */
+#include "op/common/axes.h"
 #include "op/matmul/matmul.h"
 #include "op/common/copy.h"
 #include "op/matmul/pass.h"
@@ -47,8 +48,8 @@ static struct work sum_work(uint32_t n_split, const uint32_t size[4])
     double groups = (double)size[0] * size[1] * size[2] * divide_up(size[3], SUM_LANES);
     return (struct work){
         .ops = element * groups * SUM_LANES,
-        .longest = element * SUM_LANES,
-        .loops = n_split / 8.0 + 2,
+        .longest = 2 * element * SUM_LANES,
+        .loops = n_split / 4.0 + 4,
     };
 }
 
@@ -90,7 +91,9 @@ static void make_sum(const struct vka_plan *plan, const void *job, const struct 
     plan_bind(plan, pass, 2, &c, true, &p.c_offset);
     pass_set_push(pass, &p, sizeof p);
     pass->work = sum_work(s->n_split, size);
-    pass->groups[0] = divide_up(size[3], SUM_LANES);
+    const bool pairs = axes_are_pairs(&c, p.c_offset);
+    pass->key.spec[SUM_C_PAIRS] = pairs;
+    pass->groups[0] = divide_up(pairs ? size[3] / 2 : size[3], SUM_LANES);
     pass->groups[1] = size[2];
     pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
     snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %u splits of %u k", size[2], size[3],

@@ -1,6 +1,7 @@
 /* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
 #include "op/matmul/pass.h"
 #include "core/dtype.h"
+#include "op/common/axes.h"
 #include "params/params.h"
 #include "kernel/choose.h"
 #include "plan/scratch.h"
@@ -140,6 +141,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
         .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
         .c_vectors = has_vectors(&op->c),
+        .c_pairs = axes_are_pairs(&op->c, (uint32_t)op->c.shape.offset),
     };
 }
 

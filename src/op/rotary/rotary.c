@@ -32,10 +32,12 @@ static enum vka_status make_frequencies(struct vka_plan *plan, struct rotary *ro
     return plan_frequencies(plan, &rope, &rotary->frequencies);
 }
 
-static struct work work_of(const uint32_t size[4])
+/* each: what of ROTARY_PAIRS, 1 or 2, an item is. */
+static struct work work_of(const uint32_t size[4], uint32_t each)
 {
     double n = (double)size[0] * size[1] * size[2] * size[3];
-    return (struct work){n * WORK_SCORE, 2 * WORK_SCORE * ITEM_LANES * ITEMS_EACH, ITEMS_EACH + 1};
+    return (struct work){n * WORK_SCORE, 2.0 * each * WORK_SCORE * ITEM_LANES * ITEMS_EACH,
+                         ITEMS_EACH + 1};
 }
 
 /* Rows of batch elements and positions of a slice: of axes 0 and 1. */
@@ -114,10 +116,13 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[ROTARY_Y_TYPE] = y.dtype;
     pass->key.spec[ROTARY_POSITIONS] = by_position;
     pass->key.spec[ROTARY_INTERLEAVED] = rotary->op->interleaved;
+    const bool pairs = rotary->dim % 4 == 0 && axes_are_pairs(&y, p.y.offset);
+    const uint32_t each = pairs ? 2 : 1;
+    pass->key.spec[ROTARY_PAIRS] = pairs;
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass,
-                  (double)size[0] * size[1] * size[2] * (size[3] - rotary->dim + rotary->dim / 2));
-    pass->work = work_of(size);
+    axes_set_grid(pass, (double)size[0] * size[1] * size[2] *
+                            ((size[3] - rotary->dim + rotary->dim / 2) / each));
+    pass->work = work_of(size, each);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %u rotate, %s->%s", size[0], size[1],
              size[2], size[3], rotary->dim, vka_dtype_name(x.dtype), vka_dtype_name(y.dtype));
 }
@@ -202,7 +207,7 @@ static enum vka_status add_rotary(struct vka_plan *plan, const char *caller,
         .multiple = {1, 1, 1, CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_rotary,
-        .whole = work_of(rotary.x.shape.size),
+        .whole = work_of(rotary.x.shape.size, 2),
         .probe = plan_probe_moves,
         .make = make_pass,
         .judge = axes_judge,

@@ -27,7 +27,7 @@ struct step {
 static struct work work_of(const uint32_t size[4])
 {
     double n = (double)size[0] * size[1] * size[2] * size[3], each = 6 * WORK_MOVE;
-    return (struct work){n * each, ITEM_LANES * ITEMS_EACH * each, ITEMS_EACH + 1};
+    return (struct work){n * each, 2 * ITEM_LANES * ITEMS_EACH * each, ITEMS_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct slice *slice,
@@ -68,7 +68,9 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[OPTIMISER_KIND] = op->kind;
     pass->key.spec[OPTIMISER_MOMENTUM] = step->momentum;
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * size[3]);
+    const bool pairs = axes_are_pairs(&w, p.w.offset);
+    pass->key.spec[OPTIMISER_PAIRS] = pairs;
+    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * (pairs ? size[3] / 2 : size[3]));
     pass->work = work_of(size);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s,%s", size[0], size[1], size[2],
              size[3], vka_dtype_name(w.dtype), vka_dtype_name(g.dtype));
