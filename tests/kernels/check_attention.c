@@ -172,8 +172,9 @@ static uint32_t draw_registers(const struct check *c, struct rng *rng, const str
 {
     static const uint32_t few[] = {96, 80, 48};
     bool wide = p->head_dim > 40 || p->value_dim > 40;
-    if (wide && c->kernel == KERNEL_attention_coop_f16 && c->device->caps.matrix_f16.m <= 8 &&
-        rng_chance(rng, 60))
+    const struct caps *caps = &c->device->caps;
+    const uint32_t m = takes_bf16(c->kernel) ? caps->matrix_bf16.m : caps->matrix_f16.m;
+    if (wide && !is_attention_coop2(c->kernel) && m <= 8 && rng_chance(rng, 60))
         return few[rng_range(rng, 0, 1)];
     if (is_attention_coop2(c->kernel))
         return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : 96;
