@@ -12,6 +12,8 @@ from ._config import read_json_file, shown
 from ._errors import FileError, InvalidError, UnsupportedError
 
 FORMATS = ("gptq", "gptq_v2", "awq")
+# What a config may name, the first of them where it names none.
+_NAMED = {"gptq": ("gptq", "gptq_v2"), "awq": ("gemm",)}
 _VALUES, _BYTES = 128, 68  # of a block: 128 values of 4 bits, a float16 scale, a zero point
 # Where in a word of AWQ column j of eight lies.
 _AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -86,8 +88,10 @@ def _unpack_awq(words: np.ndarray) -> np.ndarray:
 def _unpack_zeros(words: np.ndarray, format: str) -> np.ndarray:
     if format == "awq":
         return _unpack_awq(words)
-    values = (words[:, :, None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
-    return values.reshape(words.shape[0], -1) + (format == "gptq")
+    if format == "gptq":  # words less 0x11111111, where a zero point of 0 takes 1 of its neighbour
+        words = words + np.uint32(0x11111111)
+    values: np.ndarray = (words[:, :, None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
+    return values.reshape(words.shape[0], -1)
 
 
 def _pack_values(words: np.ndarray, format: str) -> np.ndarray:
@@ -128,8 +132,8 @@ def repack_int4(
     """Blocks of i4_g128 of one linear layer of a checkpoint, uint8 [out][bytes of a row]: what
     `Tensor.write_bytes` takes. Their values are exactly those of the file.
 
-    format: "gptq", qweight i32 [in / 8][out], qzeros i32 [groups][out / 8] of zero point - 1,
-    scales f16 [groups][out]; "gptq_v2", with zero points as they are; "awq" (version gemm), qweight i32
+    format: "gptq", qweight i32 [in / 8][out], qzeros i32 [groups][out / 8], words of zero
+    points less 0x11111111, scales f16 [groups][out]; "gptq_v2", with zero points as they are; "awq" (version gemm), qweight i32
     [in][out / 8]. group_size: inputs that share a scale, 0 for in / groups, -1 for all; it has to
     be a multiple of 128, as has in. g_idx: i32 [in], refused where it is not the order i /
     group_size. what: the name in sentences.
@@ -198,6 +202,19 @@ def packing_of(config: Any, where: str, method: str | None = None) -> Packing:
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
             raise UnsupportedError(f"{where}: {key} {shown(config[key])} is not supported")
 
+    def stated(*keys: str) -> str:
+        """What one or several of the keys say alike, in lower case."""
+        said = {key: config[key] for key in keys if config.get(key) is not None}
+        for key, value in said.items():
+            if not isinstance(value, str) or value.lower() not in _NAMED[str(method)]:
+                raise UnsupportedError(f"{where}: {key} {shown(value)} is not supported")
+        values = {value.lower() for value in said.values()}
+        if len(values) > 1:
+            raise FileError(
+                f"{where}: {' and '.join(said)} differ: {shown(list(said.values()))}"
+            )
+        return values.pop() if values else _NAMED[str(method)][0]
+
     method = config.get("quant_method", method)
     if method not in ("gptq", "awq"):
         raise UnsupportedError(
@@ -209,19 +226,19 @@ def packing_of(config: Any, where: str, method: str | None = None) -> Packing:
     only("dynamic", {})
     only("zero_point", True)
     if method == "awq":
-        only("version", "gemm")
+        stated("version", "format", "checkpoint_format")
+        if str(config.get("backend")).lower() == "llm-awq":
+            raise UnsupportedError(f"{where}: backend 'llm-awq' is not supported")
+        format = "awq"
     else:
-        only("checkpoint_format", "gptq", "gptq_v2")
+        format = stated("format", "checkpoint_format")
         only("is_marlin_format", False)
     only("sym", True, False)
     size = config.get("group_size", config.get("q_group_size", 128))
     if type(size) is not int or not (size == -1 or 1 <= size < 2**31):
         raise FileError(f"{where}: group_size: expected a whole number or -1, got {shown(size)}")
-    version = str(config.get("checkpoint_format", "gptq")).lower()
     symmetric = method == "gptq" and config.get("sym") is True
-    return Packing(
-        "awq" if method == "awq" else version, size, config.get("desc_act") is True, symmetric
-    )
+    return Packing(format, size, config.get("desc_act") is True, symmetric)
 
 
 def packing_beside(folder: str, config: Any, where: str) -> Packing:

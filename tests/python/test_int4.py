@@ -11,6 +11,7 @@ from test_layer import write_safetensors
 
 import vkattn
 import vkattn.models
+from vkattn._int4 import packing_of
 
 test_layer.TYPES["int32"] = "I32"
 FORMATS = ("gptq", "gptq_v2", "awq")
@@ -43,8 +44,8 @@ def draw(rng, out, columns, format, groups, size=1.0):
         packed = pack_along_columns(values, AWQ_ORDER), pack_along_columns(zeros, AWQ_ORDER)
     else:
         packed = pack_along_rows(values), pack_along_columns(zeros, range(8))
-    if format == "gptq":
-        zeros = zeros + 1
+    if format == "gptq":  # as GPTQModel makes it of gptq_v2, which borrows from one to the next
+        packed = packed[0], (packed[1].view(np.uint32) - np.uint32(0x11111111)).view(np.int32)
     group = np.arange(columns) * groups // columns
     weight = scales.astype(np.float32)[group] * (values - zeros[group]).astype(np.float32)
     return {"qweight": packed[0], "qzeros": packed[1], "scales": scales}, weight.T.copy()
@@ -122,11 +123,31 @@ def test_refused(rng):
 # ---- Layers and models --------------------------------------------------------------------------
 
 
-def config_of(format, **more):
+def config_of(format, /, **more):
     if format == "awq":
         return {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", **more}
     made = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, **more}
     return {**made, "checkpoint_format": "gptq_v2"} if format == "gptq_v2" else made
+
+
+@pytest.mark.parametrize(
+    "said, format",
+    [
+        ({"format": "gptq_v2"}, "gptq_v2"),
+        ({"format": "GPTQ_V2", "checkpoint_format": "gptq_v2"}, "gptq_v2"),
+        ({"format": "gptq_v2", "checkpoint_format": None}, "gptq_v2"),
+        ({"checkpoint_format": None}, "gptq"),
+        ({"format": None, "checkpoint_format": "gptq"}, "gptq"),
+        ({}, "gptq"),
+        ({"quant_method": "awq", "format": "gemm"}, "awq"),
+        ({"quant_method": "awq", "version": None, "backend": "autoawq"}, "awq"),
+        ({"quant_method": "awq", "version": "GEMM", "checkpoint_format": "gemm"}, "awq"),
+    ],
+)
+def test_named_formats(said, format):
+    """transformers names the format `format`, older programs `checkpoint_format`; null says nothing."""
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False, **said}
+    assert packing_of(config, "config.json").format == format
 
 
 def put(tensors, name, arrays, g_idx=False):
@@ -259,6 +280,11 @@ def test_models(device, rng, tmp_path, wide, format, kind):
         ("gptq", {"group_size": 0}, "group_size: expected a whole number or -1, got 0"),
         ("gptq", {"group_size": 1.5}, "group_size: expected a whole number"),
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format 'marlin' is not supported"),
+        ("gptq", {"format": "marlin"}, "format 'marlin' is not supported"),
+        ("gptq", {"format": 2}, "format 2 is not supported"),
+        ("gptq_v2", {"format": "gptq"}, "format and checkpoint_format differ: .'gptq', 'gptq_v2'"),
+        ("awq", {"format": "gemv"}, "format 'gemv' is not supported"),
+        ("awq", {"backend": "llm-awq"}, "backend 'llm-awq' is not supported"),
         ("gptq", {"is_marlin_format": True}, "is_marlin_format True is not supported"),
         ("gptq", {"dynamic": {"-:.*": {}}}, "dynamic .* is not supported"),
         ("gptq_v2", {"desc_act": True}, "desc_act without a tensor g_idx"),
