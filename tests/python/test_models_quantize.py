@@ -1,5 +1,7 @@
 """load(quantize=): floats made into blocks as they are read, by the rules of llama-quantize."""
 
+import tracemalloc
+
 import models_oracle as tiny
 import numpy as np
 import pytest
@@ -131,6 +133,23 @@ def test_chunks(device, tmp_path, monkeypatch):
     monkeypatch.setattr(_quantize, "_CHUNK", 7 * 32)
     parts = vkattn.models.load(tmp_path / "floats.gguf", device=device, quantize="q4_0")
     assert whole.embedding.read_bytes() == parts.embedding.read_bytes()
+
+
+def test_memory(monkeypatch):
+    """Floats of eight threads at most, on a machine of more: a half of the 64 MiB that a load may have."""
+    from vkattn.models import _quantize
+
+    monkeypatch.setattr(_quantize.os, "cpu_count", lambda: 64)
+    rows, columns = 12288, 4096
+    tracemalloc.start()
+    try:
+        made = _quantize.encode(
+            "x", rows, columns, "q8_0", lambda first, n: np.zeros((n, columns), np.float32)
+        )
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made.shape == (rows, columns) and peak - now < 32 << 20
 
 
 def test_refused(device, tmp_path):

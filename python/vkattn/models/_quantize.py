@@ -17,7 +17,8 @@ from .._int4 import Blocks
 HEADS = ("lm_head.weight", "output.weight", "embed_out.weight", "proj_out.weight")
 # What rows take that are no whole blocks of 256.
 _FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
-_CHUNK = 1 << 20  # values that are float32 at a time, for each thread
+_CHUNK = 1 << 19  # values that are float32 at a time, for each thread
+_THREADS = 8  # at most, as each has its own floats
 
 
 def check_quantize(kind: str | None) -> str | None:
@@ -56,7 +57,7 @@ def encode(
             raise InvalidError(f"{name}: {error}") from error
 
     # The library's function runs without Python's lock.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _THREADS)) as pool:
         for _ in pool.map(fill, range(0, rows, step)):
             pass
     return Blocks(blocks, kind, columns)
