@@ -93,6 +93,26 @@ def test_families_of_c(device, tmp_path, kind, request):
         assert said in command(*words, 187, code=2)
 
 
+def test_refused_keys(tmp_path):
+    """What of a key's value, or the want of it, is not followed."""
+    config, tensors = gguf.made("llama")
+    path, keys = tmp_path / "model.gguf", gguf.keys_of(config, "llama")
+    for change, said in (
+        ({"attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon: is missing"),
+        ({"expert_count": 4}, "llama.expert_count: chosen experts are not supported"),
+        ({"expert_used_count": 2.5}, "llama.expert_used_count: is not from 0"),
+        ({"rope.scaling.original_context_length": 9, "rope.scaling.factor": 2.0,
+          "rope.scaling.type": "linear"}, "original_context_length: it is not known"),
+    ):
+        gguf.write(path, tensors, {**keys, **{f"llama.{name}": x for name, x in change.items()}})
+        assert said in command("generate", path, "--ids", "1", code=2)
+    inert = {"expert_count": 0, "expert_used_count": 0, "rope.scaling.original_context_length": 9}
+    gguf.write(path, tensors, {**keys, **{f"llama.{name}": x for name, x in inert.items()}})
+    assert "--ids: " in command("generate", path, "--ids", tiny.LLAMA["vocab_size"], code=2)
+    test_families_gguf.write(path, "gpt2", **{"attention.layer_norm_epsilon": None})
+    assert "gpt2.attention.layer_norm_epsilon: is missing" in command("generate", path, "--ids", "1", code=2)
+
+
 def test_table_of_families():
     """families.def is what the rows of Python say."""
     script = Path(__file__).resolve().parents[2] / "tools" / "dev" / "families.py"
@@ -178,6 +198,7 @@ def test_embed_nomic(device, tmp_path):
     assert np.abs(np.array(found, np.float32) - want).max() < 1e-6
     for change, said in (
         ({"nomic-bert.rope.freq_base": 0.5}, "rope.freq_base: is below 1"),
+        ({"nomic-bert.attention.layer_norm_epsilon": None}, "layer_norm_epsilon: is missing"),
         ({"nomic-bert.attention.causal": True}, "nomic-bert.attention.causal: is not supported"),
         ({"nomic-bert.expert_count": 2}, "nomic-bert.expert_count: it is not known what this key"),
     ):
@@ -203,6 +224,7 @@ def test_embed_t5(device, tmp_path, name):
         for change, said in (
             ({"attention.value_length": 4}, "attention.value_length: is not attention.key_length"),
             ({"attention.relative_buckets_count": 6}, "relative_buckets_count: is not supported"),
+            ({"attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon: is missing"),
             ({"attention.foo": 6}, "t5encoder.attention.foo: it is not known what this key"),
         ):
             changed = {**keys, **{f"t5encoder.{key}": x for key, x in change.items()}}

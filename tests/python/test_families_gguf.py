@@ -45,6 +45,28 @@ def test_file(device, tmp_path, kind):
     assert np.abs(found - want).max() < 2e-5 * max(1, np.abs(want).max())
 
 
+def test_epsilon_is_needed(device, tmp_path):
+    """No number stands for that of the norms, by which every architecture norms."""
+    for kind in families_gguf.CASES:
+        missing = {f"attention.layer_norm{x}_epsilon": None for x in ("", "_rms")}
+        path = write(tmp_path / "model.gguf", kind, **missing)
+        with pytest.raises(vkattn.FileError, match=f"there is no {kind.split()[0]}.attention.layer_norm"):
+            vkattn.models.load(path, device=device)
+
+
+def test_without_effect(device, tmp_path):
+    """Experts that are none, and the length of a factor that is 1."""
+    ids = families.ids_of(9)
+    keys = {"expert_count": 0, "expert_used_count": 0}
+    for kind, more in (
+        ("hunyuan-dense", {"rope.scaling.original_context_length": 262144}),
+        ("seed_oss", {"rope.scaling.original_context_length": 64, "rope.scaling.type": "linear"}),
+    ):
+        plain = families.load(write(tmp_path / "a.gguf", kind), device).logits(ids)
+        found = families.load(write(tmp_path / "b.gguf", kind, **keys, **more), device)
+        assert np.array_equal(found.logits(ids), plain)
+
+
 @pytest.mark.parametrize(
     "kind, more, sentence",
     [
@@ -54,7 +76,18 @@ def test_file(device, tmp_path, kind):
         ("mpt", {"attention.max_alibi_bias": None}, "there is no mpt.attention.max_alibi_bias"),
         ("command-r", {"logit_scale": None}, "there is no command-r.logit_scale"),
         ("falcon", {"tensor_data_layout": "other"}, "tensor_data_layout 'other' is not supported"),
-        ("granite", {"expert_count": 4}, "not known what granite.expert_count would change"),
+        ("granite", {"expert_count": 4}, "granite.expert_count 4 is not supported"),
+        ("olmo2", {"expert_used_count": 2}, "olmo2.expert_used_count 2 is not supported"),
+        ("glm4", {"rope.dimension_count": 10}, "rope.dimension_count: 10 are more than the 8 feat"),
+        (
+            "hunyuan-dense",
+            {
+                "rope.scaling.type": "linear",
+                "rope.scaling.factor": 2.0,
+                "rope.scaling.original_context_length": 99,
+            },
+            "not known what hunyuan-dense.rope.scaling.original_context_length would change",
+        ),
         (
             "exaone4",
             {"attention.sliding_window_pattern": [True]},

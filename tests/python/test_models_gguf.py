@@ -204,6 +204,7 @@ def test_scaled_gguf(device, tmp_path):
         ({"llama.attention.sliding_window": 4}, [], "llama.attention.sliding_window would change"),
         ({"llama.embedding_length": 31}, [], r"expected \[96, 31\], got \[96, 32\]"),
         ({"llama.block_count": None}, [], "there is no llama.block_count"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, [], "no llama.attention.layer_norm_rms_eps"),
         ({"llama.attention.value_length": 4}, [], "value_length 4 is not supported"),
         ({"split.count": 2}, [], "there is no key split.no"),
         (

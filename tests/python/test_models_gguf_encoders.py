@@ -117,6 +117,7 @@ def write(path, tensors, keys, kind=0):
         if isinstance(x, bool)
         else (x if isinstance(x, bytes) else number(name, x))
         for name, x in keys.items()
+        if x is not None
     ]
     path.write_bytes(build(entries, given, data))
     return path
@@ -196,6 +197,7 @@ def test_one_type(device, tmp_path):
         ({"bert.attention.causal": True}, {}, "bert.attention.causal True is not supported"),
         ({"bert.pooling_type": 4}, {}, "bert.pooling_type 4 is not supported"),
         ({"bert.unheard_of": 3}, {}, "it is not known what bert.unheard_of would change"),
+        ({"bert.attention.layer_norm_epsilon": None}, {}, "no bert.attention.layer_norm_epsilon"),
         ({"bert.vocab_size": 95}, {}, "bert.vocab_size 95 is not supported"),
         ({}, {"blk.0.attn_norm_2.weight": (32,)}, "tensor blk.0.attn_norm_2.weight is not known"),
         ({"bert.embedding_length": 16}, {}, "expected .*, got"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .._errors import UnsupportedError
+from .._errors import FileError, UnsupportedError
 from .._gguf import GGUF
 from ._encoder_families import FAMILIES, Family
 from ._layers import Layer
@@ -16,7 +16,7 @@ from ._keys import Keys
 
 class Row(NamedTuple):
     """keys: those of config.json by those of the architecture, two of which may say the same. only:
-    keys with the values that are followed."""
+    keys with the values that are followed. epsilon: the key that says that of the norms."""
 
     kind: str
     at: str  # of a layer
@@ -25,6 +25,7 @@ class Row(NamedTuple):
     only: dict[str, tuple[Any, ...]] = {}
     final_norm: str = ""
     relative: str = ""
+    epsilon: str = "attention.layer_norm_epsilon"
 
 
 _BEHIND = {
@@ -72,6 +73,7 @@ _T5 = Row(
     _ONLY,
     final_norm="enc.output_norm",
     relative="attn_rel_b",
+    epsilon="attention.layer_norm_rms_epsilon",
 )
 ENCODERS = {
     "bert": Row("bert", "blk.{}.", _BEHIND, _SIZES, _ONLY),
@@ -173,6 +175,8 @@ def keys_of_gguf(row: Row, arch: str, file: GGUF, keys: Keys) -> Keys:
     values: dict[str, Any] = {}
     for name, allowed in row.only.items():
         keys.only(f"{arch}.{name}", *allowed)
+    if f"{arch}.{row.epsilon}" not in keys.values:
+        raise FileError(f"{keys.where}: there is no {arch}.{row.epsilon}")
     for name, own in row.keys.items():
         value = keys.get(f"{arch}.{name}", (int, float))
         if value is None:

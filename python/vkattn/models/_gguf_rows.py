@@ -55,7 +55,7 @@ _COMMON: Row = {
     "n_kv_head": Key("attention.head_count_kv", lambda row: row["n_head"]),
     "head_dim": Key("attention.key_length", lambda row: max(row["width"] // row["n_head"], 1)),
     "ffn_width": Key("feed_forward_length"),
-    "epsilon": Key("attention.layer_norm_rms_epsilon", 1e-5),
+    "epsilon": Key("attention.layer_norm_rms_epsilon"),
     "norm_weight": "weight",
     "qkv_order": "",
     "transposed": False,
@@ -64,7 +64,7 @@ _COMMON: Row = {
     "embed_width": lambda row: row["width"],
     "window": None,
     "inert": ("context_length",),
-    "needed": (),  # keys without which it is not known what is computed
+    "needed": (),  # keys, beside epsilon, without which it is not known what is computed
     "found": {},  # settings of files that have a tensor, by its name
 }
 
@@ -73,7 +73,7 @@ def _row(family: str, **changes: Any) -> Row:
     row = {**FAMILIES[family], **_COMMON}
     row["names"] = {role: _NAMES[role] for role in row["names"]}
     if row["norm"] == "layer":
-        row["epsilon"] = Key("attention.layer_norm_epsilon", 1e-5)
+        row["epsilon"] = Key("attention.layer_norm_epsilon")
     return of(row, **changes)
 
 
@@ -217,9 +217,9 @@ def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Desig
     row["inert"] = [f"{kind}.{name}" for name in row["inert"]]
     for tensor, changes in row["found"].items():
         row = of(row, **changes) if tensor in weights else row
-    for name in row["needed"]:
-        if f"{kind}.{name}" not in keys.values:
-            raise FileError(f"{keys.where}: there is no {kind}.{name}")
+    for name in (*(f"{kind}.{x}" for x in row["needed"]), *row["epsilon"].names):
+        if name not in keys.values:
+            raise FileError(f"{keys.where}: there is no {name}")
     rows = (file.shape("token_embd.weight") or (1,))[0]
     fused = "attn_qkv" if "qkv" in row["names"] else "attn_q"
     row.update(
@@ -232,6 +232,8 @@ def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Desig
     )
     row = table.settings(keys, table.chosen(keys, row), READERS)
     keys.only(f"{kind}.attention.value_length", row["head_dim"])
+    for name in ("expert_count", "expert_used_count"):
+        keys.only(f"{kind}.{name}", 0)
     name = f"{kind}.attention.sliding_window"
     if row["window"] is not None and row["window"] < 0:
         raise FileError(f"{keys.where}: {name}: {row['window']} is negative")
@@ -241,7 +243,10 @@ def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Desig
     windows = [row["window"] if k == SLIDING else None for k in kinds]
     if row["positions"] != "rope":
         return Design(row, windows, [None] * row["n_layer"])
-    dim = keys.size(f"{kind}.rope.dimension_count", row["head_dim"])
+    name, most = f"{kind}.rope.dimension_count", row["head_dim"]
+    dim = keys.size(name, most)
+    if dim > most:
+        raise FileError(f"{keys.where}: {name}: {dim} are more than the {most} features of a head")
     rope = _rope(keys, kind, weights, dim)
     local = rope if row["local_theta"] is None else Rope(dim, row["local_theta"])
     ropes: list[Rope | None] = [rope if k == FULL else local for k in kinds]
@@ -277,6 +282,8 @@ def _rope(keys: Keys, kind: str, weights: Weights, dim: int) -> Rope:
             f"{keys.where}: {kind}.rope.scaling.type {shown(scaling)} with a factor of {factor:g}"
             " is not supported"
         )
+    if factor == 1:  # the length that a factor would be of
+        keys.left.discard(f"{kind}.rope.scaling.original_context_length")
     if dim % 2:
         raise FileError(f"{keys.where}: {kind}.rope.dimension_count: expected an even number")
     divisors = [factor] * (dim // 2)

@@ -34,8 +34,9 @@ static enum vka_status load_sizes(const struct source *s, struct bert *m)
         char key[64];
         snprintf(key, sizeof key, "%s.pooling_type", s->kind);
         const struct vka_gguf_value *p = vka_gguf_metadata(s->gguf, key);
-        TRY(source_real(s, "attention.layer_norm_epsilon", &epsilon));
-        TRY(source_real(s, "rope.freq_base", &base));
+        const bool t5 = strcmp(s->kind, "t5encoder") == 0; /* whose norms have another one */
+        TRY(source_real(s, "attention.layer_norm_epsilon", !t5, &epsilon));
+        TRY(source_real(s, "rope.freq_base", false, &base));
         if (p && !vka_gguf_integer(p, 0, &pooling))
             return source_refuse(s, key, "is not a whole number");
         if (pooling < 0 || pooling > 2)
@@ -66,7 +67,7 @@ static enum vka_status load_t5(const struct source *s, struct bert *m)
     TRY(source_size(s, "", "attention.key_length", m->width / m->n_head, &m->head_dim));
     TRY(source_size(s, "", "attention.value_length", m->head_dim, &dim));
     TRY(source_size(s, "", "attention.relative_buckets_count", 32, &m->n_bucket));
-    TRY(source_real(s, "attention.layer_norm_rms_epsilon", &epsilon));
+    TRY(source_real(s, "attention.layer_norm_rms_epsilon", true, &epsilon));
     if (dim != m->head_dim)
         return source_refuse(s, "attention.value_length", "is not attention.key_length");
     if (m->n_bucket % 4 || m->n_bucket > 256)

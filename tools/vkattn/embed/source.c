@@ -50,12 +50,14 @@ enum vka_status source_size(const struct source *s, const char *json, const char
     return VKA_OK;
 }
 
-enum vka_status source_real(const struct source *s, const char *gguf, double *x)
+enum vka_status source_real(const struct source *s, const char *gguf, bool needed, double *x)
 {
     char key[64];
     snprintf(key, sizeof key, "%s.%s", s->kind, gguf);
     const struct vka_gguf_value *found = vka_gguf_metadata(s->gguf, key);
-    return !found || vka_gguf_real(found, 0, x) ? VKA_OK : source_refuse(s, key, "is not a float");
+    if (!found)
+        return needed ? source_refuse(s, key, "is missing") : VKA_OK;
+    return vka_gguf_real(found, 0, x) ? VKA_OK : source_refuse(s, key, "is not a float");
 }
 
 /* A tensor of either kind of file. */

@@ -35,8 +35,8 @@ enum vka_status source_refuse(const struct source *source, const char *name, con
 enum vka_status source_size(const struct source *source, const char *json, const char *gguf,
                             uint32_t fallback, uint32_t *size);
 
-/* A float of a GGUF file; *x stays where there is none. */
-enum vka_status source_real(const struct source *source, const char *gguf, double *x);
+/* A float of a GGUF file; *x stays where there is none, which is refused where it is needed. */
+enum vka_status source_real(const struct source *source, const char *gguf, bool needed, double *x);
 
 /* Uploads a tensor, [rows][width], or with rows 0 a vector of width, in the type of the file, which
  * has to have that shape. */

@@ -169,6 +169,9 @@ static enum vka_status read_scaling(const struct loader *l, struct decoder *m)
     const struct vka_gguf_tensor *each = NULL;
     const struct vka_gguf_value *kind = loader_key(l, "rope.scaling.type", full);
     TRY(real(l, "rope.scaling.factor", 1, (double)FLT_MIN, &scale));
+    if (scale >= 1 && scale <= 1) /* the length that a factor would be of */
+        loader_key(l, "rope.scaling.original_context_length", full);
+    loader_key(l, "rope.scaling.type", full);
     bool linear = kind && vka_gguf_string(kind, &at, &text, &size) && size == 6 &&
                   memcmp(text, "linear", 6) == 0;
     if (!linear && (size != 4 || memcmp(text, "none", 4) != 0 || scale != 1))
@@ -253,6 +256,21 @@ static enum vka_status read_switches(const struct loader *l, struct decoder *m)
     return VKA_OK;
 }
 
+/* Some files count their chosen experts as 0. */
+static enum vka_status refuse_experts(const struct loader *l)
+{
+    static const struct family_number counts[] = {{"expert_count", 0}, {"expert_used_count", 0}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        char full[96];
+        uint32_t n;
+        TRY(count(l, &counts[i], &n));
+        loader_key(l, counts[i].name, full);
+        if (n)
+            return loader_refuse(l, "chosen experts are not supported here", full);
+    }
+    return VKA_OK;
+}
+
 enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m)
 {
     char full[96];
@@ -264,10 +282,12 @@ enum vka_status loader_read_sizes(const struct loader *l, struct decoder *m)
     TRY(number(l, "block_count", 0, &m->n_block));
     TRY(number(l, "feed_forward_length", l->family->four_widths ? 4 * m->width : 0, &m->ffn_width));
     TRY(expect(l, "vocab_size", m->n_token));
-    TRY(real(l,
-             l->family->layer_norm ? "attention.layer_norm_epsilon"
-                                   : "attention.layer_norm_rms_epsilon",
-             1e-5, (double)FLT_MIN, &m->epsilon));
+    const char *epsilon =
+        l->family->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    if (!loader_key(l, epsilon, full))
+        return loader_refuse(l, "is missing", full);
+    TRY(real(l, epsilon, 0, (double)FLT_MIN, &m->epsilon));
+    TRY(refuse_experts(l));
     TRY(read_heads(l, m));
     TRY(read_rotation(l, m));
     loader_key(l, "context_length", full);
