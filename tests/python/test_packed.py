@@ -468,6 +468,54 @@ def test_gguf(device, rng, tmp_path):
             weights.matrix("x.weight", 4, 64)
 
 
+def test_gguf_scales_of_inputs(device, rng, tmp_path):
+    """Those of nvfp4 change nothing, as in folders; of other types it is not known."""
+    for kind, n in ((40, 36), (8, 68)):
+        data = rng.integers(0, 60, (4, n), dtype=np.uint8).tobytes()
+        data += bytes(-len(data) % 32)
+        tensors = [tensor("x.weight", (4, 64), kind, 0), tensor("x.input_scale", (1,), 0, len(data))]
+        data += struct.pack("<f", 0.5) + bytes(28)
+        (tmp_path / "x.gguf").write_bytes(build(tensors, (), data))
+        weights = GGUFWeights(vkattn.GGUF(tmp_path / "x.gguf"), device)
+        weights.linear("x", 4, 64, bias=False)
+        if kind == 40:
+            weights.finish(lambda name: False)
+            assert weights.unused == ["x.input_scale"]
+        else:
+            with pytest.raises(vkattn.UnsupportedError, match="tensor x.input_scale is not known"):
+                weights.finish(lambda name: False)
+
+
+def test_gguf_matrices(device, tmp_path):
+    """Whole numbers, and scales that are none, by the names of file and tensor."""
+    path = tmp_path / "x.gguf"
+    nan = bytes(34) + struct.pack("<e", np.nan) + bytes(32)
+    for kind, data, sentence in (
+        (24, bytes(128), "x.gguf: x.weight: a matrix of i8 is not supported: expected floats or blocks"),
+        (26, bytes(512), "x.gguf: x.weight: a matrix of i32 is not supported"),
+        (8, nan * 2, "x.gguf: x.weight: the scale of block 1, of elements 32 and on, is NaN"),
+    ):
+        path.write_bytes(build([tensor("x.weight", (2, 64), kind, 0)], (), data))
+        for made in (
+            lambda weights: weights.linear("x", 2, 64, bias=False),
+            lambda weights: weights.linears(["x"], [2], 64, bias=False),
+            lambda weights: weights.matrix("x.weight", 2, 64),
+        ):
+            with pytest.raises(vkattn.VkattnError, match=sentence):
+                made(GGUFWeights(vkattn.GGUF(path), device))
+
+
+def test_float64(device, rng, tmp_path):
+    """Says what to do, by the name of the file."""
+    weight = typed(rng.standard_normal((4, 64)), "F64")
+    folder = write(tmp_path / "x", {"x.weight": weight}, None)
+    match = r'x.model.safetensors: x.weight: float64 is not a type .*: load with dtype="f32"'
+    with pytest.raises(vkattn.UnsupportedError, match=match):
+        FolderWeights(str(folder), device, None).matrix("x.weight", 4, 64)
+    made = FolderWeights(str(folder), device, "f32").matrix("x.weight", 4, 64)
+    np.testing.assert_array_equal(made.read(), np.asarray(weight).astype(np.float32))
+
+
 def test_repack_float8(rng):
     bits = f8_values(rng, 6, 128)
     for scales, block in ((np.float32([0.3]), None), (rng.uniform(1, 2, 6), None), (rng.uniform(1, 2, (3, 2)), (2, 64))):

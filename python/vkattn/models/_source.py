@@ -20,6 +20,7 @@ from ._graph import Linear
 from ._quantize import HEADS, encode, kind_of
 
 Host = Union[HostArray, Blocks]
+_WHOLE = ("i8", "i16", "i32", "i64")  # types of GGUF in which no matrix is multiplied
 
 
 class Weights:
@@ -90,13 +91,23 @@ class Weights:
         self._take(name, (size,))
         return self._floats(name)
 
-    def _upload(self, matrices: Sequence[Host], shape: tuple[int, ...]) -> Tensor:
+    def _where(self, name: str) -> str:
+        """The file, and what it calls the tensor."""
+        return f"{self.path}: {name}"
+
+    def _upload(
+        self, matrices: Sequence[Host], names: Sequence[str], shape: tuple[int, ...]
+    ) -> Tensor:
         """One tensor of matrices of one type, along axis 0 one after the other."""
         tensor = Tensor(self.device, shape, matrices[0].dtype)
         first = 0
-        for matrix in matrices:
+        for matrix, name in zip(matrices, names):
             count = len(matrix.data)
-            tensor.slice(0, first, count).write_bytes(matrix.data)
+            try:
+                tensor.slice(0, first, count).write_bytes(matrix.data)
+            except InvalidError as error:  # a scale of blocks
+                said = str(error).removeprefix("Tensor.write: ")
+                raise FileError(f"{self._where(name)}: {said}") from error
             first += count
         return tensor
 
@@ -115,7 +126,7 @@ class Weights:
             raise UnsupportedError(
                 f"{self.path}: {name}: {matrix.dtype} with a scale of its own is not supported here"
             )
-        return self._upload([matrix], (rows, columns))
+        return self._upload([matrix], [name], (rows, columns))
 
     def _scales(self, matrices: Sequence[Host]) -> Tensor | None:
         """Those of all rows; 1 of a weight that has none."""
@@ -160,7 +171,7 @@ class Weights:
         transposed: bool = False,
     ) -> Linear:
         matrix = self._matrix(f"{name}.weight", rows, columns, transposed)
-        weight = self._upload([matrix], (rows, columns))
+        weight = self._upload([matrix], [f"{name}.weight"], (rows, columns))
         bias_tensor = self.vector(f"{name}.bias", rows) if bias else None
         return Linear(weight, bias_tensor, self._scales([matrix]))
 
@@ -185,7 +196,11 @@ class Weights:
             matrices = [_in_order(matrix, order) for matrix in matrices]
         made = []
         for run in _runs(matrices, self.device.info.max_allocation):
-            weight = self._upload([matrices[i] for i in run], (sum(rows[i] for i in run), columns))
+            weight = self._upload(
+                [matrices[i] for i in run],
+                [f"{names[i]}.weight" for i in run],
+                (sum(rows[i] for i in run), columns),
+            )
             values = [
                 self._vector(f"{names[i]}.bias", rows[i])
                 if biased[i]
@@ -202,8 +217,9 @@ class Weights:
     def conv1d(self, name: str, rows: int, columns: int, width: int) -> Linear:
         """weight [rows][width][columns] of the file's [rows][columns][width]."""
         self._take(f"{name}.weight", (rows, columns, width))
-        weight = self._upload([self._host(f"{name}.weight", True)], (rows, width, columns))
-        return Linear(weight, self.vector(f"{name}.bias", rows))
+        weight, own = self._host(f"{name}.weight", True), f"{name}.weight"
+        tensor = self._upload([weight], [own], (rows, width, columns))
+        return Linear(tensor, self.vector(f"{name}.bias", rows))
 
     def depthwise(self, name: str, channels: int, width: int) -> Tensor:
         """float32 [channels][width] of a convolution that the file has as [channels][1][width]."""
@@ -214,8 +230,9 @@ class Weights:
         """weight [rows][channels * size * size] of a convolution over squares that do not overlap,
         which the file has as [rows][channels][size][size]."""
         self._take(f"{name}.weight", (rows, channels, size, size))
-        weight = self._upload([self._host(f"{name}.weight")], (rows, channels * size * size))
-        return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
+        weight, own = self._host(f"{name}.weight"), f"{name}.weight"
+        tensor = self._upload([weight], [own], (rows, channels * size * size))
+        return Linear(tensor, self.vector(f"{name}.bias", rows) if bias else None)
 
     def table(self, name: str, rows: int, columns: int) -> Tensor:
         """[rows][columns] of the file's [1][rows][columns], in float32."""
@@ -316,8 +333,19 @@ class FolderWeights(Weights):
     def _size(self, name: str) -> int:
         return self._files[name].count(name)
 
+    def _where(self, name: str) -> str:
+        return f"{self._files[name].path}: {name}"
+
+    def _stored(self, name: str) -> HostArray:
+        """In the type of the file, or in the one that was asked for."""
+        if not self.dtype and self._files[name].kind(name) == "F64":
+            raise UnsupportedError(
+                f"{self._where(name)}: float64 is not a type of weights here: load with dtype=\"f32\""
+            )
+        return host_array(self._files[name].array(name), self._where(name), self.dtype)
+
     def _host(self, name: str, transposed: bool = False) -> Host:
-        host = host_array(self._files[name].array(name), name, self.dtype)
+        host = self._stored(name)
         if transposed:
             turned = np.swapaxes(host.data, -1, -2)
             host = HostArray(np.ascontiguousarray(turned), host.dtype)
@@ -371,8 +399,7 @@ class FolderWeights(Weights):
 
     def is_copy(self, name: str, of: str) -> bool:
         """By their bytes where they have one type, as both may be gigabytes."""
-        files = self._files[name], self._files[of]
-        a, b = (host_array(file.array(x), x, self.dtype) for file, x in zip(files, (name, of)))
+        a, b = self._stored(name), self._stored(of)
         if a.dtype != b.dtype or a.data.shape != b.data.shape:
             return super().is_copy(name, of)
         first, second = (x.data.reshape(-1).view(np.uint8).data for x in (a, b))
@@ -422,6 +449,22 @@ class GGUFWeights(Weights):
             )
         return name
 
+    def _where(self, name: str) -> str:
+        return f"{self.path}: {self.renamed[name]}"
+
+    def finish(self, without_effect: Callable[[str], bool]) -> None:
+        """Activations stay floats, whatever scale an nvfp4 has for them."""
+
+        def is_inert(name: str) -> bool:
+            weight = f"{name.removesuffix('input_scale')}weight"
+            return (
+                name.endswith(".input_scale")
+                and weight in self.names
+                and self.file.type(self.renamed[weight]).lower() == "nvfp4"
+            )
+
+        super().finish(lambda name: without_effect(name) or is_inert(name))
+
     def _shape(self, name: str) -> tuple[int, ...]:
         """llama-quantize leaves the axis of one type of texts out."""
         shape, own = self.file.shape(self.renamed[name]), self.renamed[name]
@@ -453,6 +496,11 @@ class GGUFWeights(Weights):
     def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
         kind = self.file.type(self.renamed[name]).lower()
+        if kind in _WHOLE:
+            raise UnsupportedError(
+                f"{self._where(name)}: a matrix of {kind} is not supported: expected floats or blocks,"
+                " as llama.cpp's converter and llama-quantize write"
+            )
         raw = self.file.raw(self.renamed[name]).reshape(*self._shape(name)[:-1], -1)
         return Blocks(np.ascontiguousarray(raw), kind, self.file.shape(self.renamed[name])[-1])
 
