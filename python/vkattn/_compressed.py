@@ -39,9 +39,11 @@ def _scheme_of(group: Settings, targets: Any) -> Scheme:
         raise FileError(f"{weights.where}: there is no num_bits or no type")
     weights.only("dynamic", False)
     weights.only("actorder", "static", "weight")  # whose groups are neighbours in the end
-    size, strategy = weights.size("group_size"), weights.values.get("strategy")
+    given, strategy = weights.values.get("group_size"), weights.values.get("strategy")
+    by_rows = type(given) is int and given == -1
+    size = None if by_rows else weights.size("group_size")
     if strategy is None:
-        strategy = "group" if size else "tensor"
+        strategy = "channel" if by_rows else "group" if size else "tensor"
     block = weights.pair("block_structure")
     extents = {
         "tensor": Extent(),
@@ -71,9 +73,15 @@ def _is_target(name: str, target: str) -> bool:
     return name == target
 
 
+def _halves(scales: np.ndarray) -> np.ndarray:
+    """As float16, rounded."""
+    with np.errstate(over="ignore", under="ignore"):
+        return scales.astype(np.float16)
+
+
 def _half_scales(scales: np.ndarray, what: str) -> np.ndarray:
     """As float16, which the blocks of integers have."""
-    halves = scales.astype(np.float16)
+    halves = _halves(scales)
     wrong = halves.astype(np.float32) != scales
     if wrong.any():
         at = np.argwhere(wrong)[0].tolist()
@@ -223,8 +231,17 @@ class Compressed(Packed):
                 f"{where}: zero points of {columns} inputs in groups of {scheme.extent.columns} are not"
                 " supported, only of multiples of 128"
             )
+        rows = None
+        if scheme.extent.columns is None and (_halves(spread) != spread).any():
+            # Float32 scales of rows, which blocks have not: they multiply sums.
+            rows, spread = np.ascontiguousarray(spread[:, 0]), np.ones_like(spread)
         halves = _half_scales(spread, tensors.where(scale))
-        return lambda: _pack_integers(_unpack(raw, scheme.bits), halves, zeros, scheme)
+
+        def pack() -> Blocks:
+            blocks = _pack_integers(_unpack(raw, scheme.bits), halves, zeros, scheme)
+            return blocks._replace(scale=rows)
+
+        return pack
 
     def _zeros(
         self, prefix: str, scheme: Scheme, out: int, columns: int, step: int, tensors: Tensors

@@ -147,6 +147,8 @@ def repack_float8(
 # ---- Checkpoints --------------------------------------------------------------------------------
 
 _KINDS = {"F8_E4M3": "f8_e4m3", "F8_E5M2": "f8_e5m2"}
+_SCALES = ("weight_scale_inv", "weight_scale")
+_TILE = 128  # rows and columns of a scale, where scales have two axes and nothing says of how many
 
 
 def open_float8(
@@ -170,7 +172,7 @@ def open_float8(
 
 class Float8(Packed):
     """quant_method fp8, of DeepSeek, Qwen and Mistral: a weight and weight_scale_inv, which it is
-    multiplied by."""
+    multiplied by; AutoFP8 and vLLM name it weight_scale."""
 
     method = "fp8"
 
@@ -182,13 +184,23 @@ class Float8(Packed):
         settings.only("dequantize", False, True)
         block = settings.pair("weight_block_size")
         self._extent = Extent(*block) if block else Extent()
+        self._is_stated = "weight_block_size" in settings.values
 
     def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
-        names = [f"{prefix}weight", f"{prefix}weight_scale_inv"]
-        if names[0] not in tensors:
+        weight = f"{prefix}weight"
+        if weight not in tensors:
             return []
-        is_float = not tensors.kind(names[0]).startswith("F8_")
-        return [] if is_float and names[1] not in tensors else names
+        scales = [f"{prefix}{x}" for x in _SCALES if f"{prefix}{x}" in tensors]
+        if not scales and not tensors.kind(weight).startswith("F8_"):
+            return []
+        return [weight, *(scales or [f"{prefix}{_SCALES[0]}"])]
 
     def prepare(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
-        return open_float8(prefix, f"{prefix}weight_scale_inv", self._extent, tensors, self._kind)
+        _, scale, *others = self.names_of(prefix, tensors)
+        if others:
+            raise FileError(f"{tensors.where(scale)}: there is {others[0]} as well")
+        extent = self._extent
+        if not self._is_stated and scale in tensors:
+            shape = np.shape(any_array(tensors.array(scale), tensors.where(scale))[0])
+            extent = Extent(_TILE, _TILE) if len(shape) == 2 and max(shape) > 1 else extent
+        return open_float8(prefix, scale, extent, tensors, self._kind)
