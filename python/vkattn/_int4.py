@@ -10,6 +10,7 @@ import numpy as np
 from ._arrays import Array, host_array
 from ._config import read_json_file, shown
 from ._errors import FileError, InvalidError, UnsupportedError
+from ._excluded import Excluded
 
 FORMATS = ("gptq", "gptq_v2", "awq")
 # What a config may name, the first of them where it names none.
@@ -40,6 +41,7 @@ class Packing(NamedTuple):
     group_size: int  # -1: all inputs of a row are one group
     needs_order: bool  # desc_act: only g_idx says which group an input is of
     symmetric: bool = False  # sym: every zero point is 8
+    excluded: Excluded | None = None
 
 
 def _words(array: Array, what: str) -> np.ndarray:
@@ -238,7 +240,8 @@ def packing_of(config: Any, where: str, method: str | None = None) -> Packing:
     if type(size) is not int or not (size == -1 or 1 <= size < 2**31):
         raise FileError(f"{where}: group_size: expected a whole number or -1, got {shown(size)}")
     symmetric = method == "gptq" and config.get("sym") is True
-    return Packing(format, size, config.get("desc_act") is True, symmetric)
+    order, excluded = config.get("desc_act") is True, Excluded(config, where)
+    return Packing(format, size, order, symmetric, excluded)
 
 
 def packing_beside(folder: str, config: Any, where: str) -> Packing:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
+from ._excluded import Excluded
 from ._int4 import Blocks, Packing, int4_names, prepare_int4
 from ._safetensors import SafetensorsFile
 
@@ -75,6 +76,7 @@ class Packed:
 
     method = ""
     rows_are_outputs = False  # of matrices too that a family keeps as [in][out]
+    excluded = Excluded({}, "")  # what the config says stays floats
 
     def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
         """The tensors of the linear layer `prefix`, whose name ends in a dot or is empty; none where its
@@ -85,8 +87,12 @@ class Packed:
         """Checks names, shapes and scales; what is returned reads the values."""
         raise NotImplementedError
 
+    def _checked(self, prefix: str, tensors: Tensors) -> Callable[[], Blocks]:
+        self.excluded.check(prefix.removesuffix("."), tensors.path)
+        return self.prepare(prefix, tensors)
+
     def read(self, prefix: str, tensors: Tensors) -> Blocks:
-        return self.prepare(prefix, tensors)()
+        return self._checked(prefix, tensors)()
 
     def check_all(self, tensors: Tensors) -> None:
         """Checks all layers whose weights are packed, of which there is one at least."""
@@ -94,7 +100,7 @@ class Packed:
         found = False
         for prefix in sorted(name[: -len(end)] for name, end in ends):
             if (not prefix or prefix.endswith(".")) and self.names_of(prefix, tensors):
-                self.prepare(prefix, tensors)
+                self._checked(prefix, tensors)
                 found = True
         if not found:
             raise FileError(
@@ -113,6 +119,8 @@ class Int4(Packed):
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
         self.method = packing.format
+        if packing.excluded:
+            self.excluded = packing.excluded
 
     def names_of(self, prefix: str, tensors: Tensors) -> list[str]:
         if f"{prefix}weight" in tensors or f"{prefix}qweight" not in tensors:
