@@ -9,12 +9,13 @@ const uint D = 4 * FOURS, VECTORS = FOURS / 2; // features of a row, and vectors
 // Features of an iteration: these drivers blend what a loop carries with the execution mask in each.
 const uint STEP = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
 const uint STATES = LINEAR_ADDRESS_STATES(FOURS);
-// Of a chunk, in floats: rows of keys and queries, [token][feature], L and A, [i][j], and lists by token.
+// First floats of what a chunk has: rows of keys and queries, [token][feature], L and A, [i][j], and lists by
+// token.
 // Rows are further apart than they are long, as those of 128 features would else share few lines of a cache.
 const uint ROW_PITCH = D + 16;
 const uint KEYS = 0, QUERIES = C * ROW_PITCH, OF_KEYS = 2 * C * ROW_PITCH, OF_QUERIES = OF_KEYS + C * C;
 const uint LISTS = OF_QUERIES + C * C;
-// The decay, beta, step, e^D(t), e^D(last, t), and, the same for all tokens, the code of e^D(last).
+// The decay, beta, step, e^D(t), e^D(last, t), and in all places the code of e^D(last).
 const uint DECAYS = LISTS, BETAS = LISTS + C, STEPS = LISTS + 2 * C, FACTORS = LISTS + 3 * C;
 const uint LASTS = LISTS + 4 * C, CODES = LISTS + 5 * C;
 
@@ -65,5 +66,5 @@ float load_eight(uint64_t base, uint at)
 
 void store_eight(uint64_t base, uint at, float x) { Floats(at_float(base, at)).at[lane()] = x; }
 
-// The same float in all lanes.
+// A float that all lanes get.
 float load_one(uint64_t base, uint at) { return Floats(at_float(base, at)).at[0]; }

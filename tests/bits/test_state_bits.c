@@ -55,7 +55,7 @@ struct run {
 
 static struct vka_device *device;
 static bool by_matrices;
-static enum kernel by_chunks;
+static enum kernel wanted_kernel;
 
 /* A number of sequence 1, which is no number. */
 static struct {
@@ -193,7 +193,7 @@ static void count_passes(const struct vka_plan *plan, struct result *result)
     result->recurrent = result->chunked = 0;
     for (size_t i = 0; i < plan->n_pass; i++) {
         result->recurrent += plan->passes[i].key.kernel == KERNEL_linear_recurrent;
-        result->chunked += plan->passes[i].key.kernel == by_chunks;
+        result->chunked += plan->passes[i].key.kernel == wanted_kernel;
     }
 }
 
@@ -424,11 +424,11 @@ TEST_PROGRAM_ARGUMENTS(state_bits)
     if (!by_address)
         device->caps.properties.type = VKA_DEVICE_DISCRETE; /* goes by chunks */
     by_matrices = argc > 1 && strcmp(argv[1], "matrices") == 0;
-    by_chunks = by_matrices  ? KERNEL_linear_chunked_coop
-                : by_address ? KERNEL_linear_chunked_address
-                             : KERNEL_linear_chunked;
-    if (kernel_missing(by_chunks, &device->caps)) {
-        fprintf(stderr, "SKIPPED: %s\n", kernel_missing(by_chunks, &device->caps));
+    wanted_kernel = by_matrices  ? KERNEL_linear_chunked_coop
+                    : by_address ? KERNEL_linear_chunked_address
+                                 : KERNEL_linear_chunked;
+    if (kernel_missing(wanted_kernel, &device->caps)) {
+        fprintf(stderr, "SKIPPED: %s\n", kernel_missing(wanted_kernel, &device->caps));
         vka_device_destroy(&device);
         return 77;
     }

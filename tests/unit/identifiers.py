@@ -39,6 +39,9 @@ GOING = {
 }
 OWN = { # chunked linear attention; a PNG file is made of chunks
     'examples/mnist/png.c': plurals('chunk'),
+    'shaders/cpu/linear_address.glsl': plurals('chunk'),
+    'shaders/cpu/linear_chunked_address.comp': plurals('chunk'),
+    'shaders/cpu/linear_weights_address.comp': plurals('chunk'),
     'shaders/params/state.h': plurals('chunk'),
     'shaders/state': plurals('chunk'),
     'src/kernel/state.c': plurals('chunk'),

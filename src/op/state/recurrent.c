@@ -1,8 +1,9 @@
-#include "op/state/recurrent_family.h"
+#include "op/state/recurrent.h"
 
 #include "core/arith.h"
 #include "core/dtype.h"
 #include "op/common/copy.h"
+#include "op/state/recurrent_work.h"
 #include "plan/settle.h"
 
 #include <stdio.h>
@@ -19,12 +20,6 @@ struct vka_tensor linear_placeholder(const struct linear *l)
     for (uint32_t axis = 0; axis < 4; axis++)
         one = tensor_slice_along(&one, axis, 0, 1);
     return one;
-}
-
-uint32_t linear_group(const struct linear *l)
-{
-    const uint32_t n_head = l->q.shape.size[1];
-    return n_head > l->n_state ? n_head / l->n_state : 1;
 }
 
 /* A dense tensor's batch and tokens of a slice; packed ones whole. */

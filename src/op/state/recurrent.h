@@ -2,19 +2,7 @@
 #ifndef VKA_OP_STATE_RECURRENT_H
 #define VKA_OP_STATE_RECURRENT_H
 
-#include "kernel/state.h"
-#include "op/state/front.h"
-#include "op/state/rows.h"
-
-/* A problem of linear attention. Tensors are of rank 4, [batch][head][n][feature]; storage NULL: none. */
-struct linear {
-    struct vka_tensor q, k, v, decay, beta, past, present, y;
-    struct front front;
-    struct state_rows rows;
-    uint32_t n_state, n, head_dim, value_dim;
-    uint32_t decay_kind; /* DECAY_NONE, DECAY_HEAD or DECAY_KEY */
-    float scale;
-};
+#include "op/state/recurrent_problem.h"
 
 /* Checks an operation, but its cache, and sets *linear. */
 enum vka_status linear_check(struct vka_plan *plan, const char *caller,
@@ -23,9 +11,6 @@ enum vka_status linear_check(struct vka_plan *plan, const char *caller,
 /* One element of q, for bindings of which a kernel reads nothing: the whole of q may be more than a binding
  * holds, where its slices are not. */
 struct vka_tensor linear_placeholder(const struct linear *linear);
-
-/* Query heads that read each state. */
-uint32_t linear_group(const struct linear *linear);
 
 /* Binds what a slice [sequence][state][token] reads, and y, to the slots of linear_params, and sets these
  * parameters, the types and the flags of what stands in front. States and parameters are not bound. */

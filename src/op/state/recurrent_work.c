@@ -1,5 +1,5 @@
 /* The weights of chunks of linear attention, and what its kernels cost. */
-#include "op/state/recurrent_family.h"
+#include "op/state/recurrent_work.h"
 
 #include "core/arith.h"
 

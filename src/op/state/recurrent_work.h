@@ -1,8 +1,8 @@
 /* One of the kernels of linear attention with its tile: the weights of its chunks, and its work. */
-#ifndef VKA_OP_STATE_RECURRENT_FAMILY_H
-#define VKA_OP_STATE_RECURRENT_FAMILY_H
+#ifndef VKA_OP_STATE_RECURRENT_WORK_H
+#define VKA_OP_STATE_RECURRENT_WORK_H
 
-#include "op/state/recurrent.h"
+#include "op/state/recurrent_problem.h"
 
 #define AXIS_TOKEN 2 /* of a slice: sequences, states, tokens */
 
