@@ -97,11 +97,8 @@ void read_states(uint64_t rows, out float sums[SUMS])
     float own[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++)
         own[i] = 0.0;
-    uint c = 0;
-    do {
+    [[dont_unroll]] for (uint c = 0; c < D; c += STEP)
         add_rows(rows, ROW_PITCH, states, c, STEP, own);
-        c += STEP;
-    } while (c < D);
     sums = own;
 }
 
@@ -114,16 +111,10 @@ void read_tokens(uint64_t rows, uint t, out float sums[SUMS])
         own[i] = 0.0;
     uint64_t us = written_at();
     uint j = 0;
-    if (t >= TOKENS_EACH)
-        do {
-            add_rows(rows, C, us, j, TOKENS_EACH, own);
-            j += TOKENS_EACH;
-        } while (j + TOKENS_EACH <= t);
-    if (j < t)
-        do {
-            add_rows(rows, C, us, j, 4, own);
-            j += 4;
-        } while (j < t);
+    [[dont_unroll]] for (; j + TOKENS_EACH <= t; j += TOKENS_EACH)
+        add_rows(rows, C, us, j, TOKENS_EACH, own);
+    [[dont_unroll]] for (; j < t; j += 4)
+        add_rows(rows, C, us, j, 4, own);
     sums = own;
 }
 
@@ -217,8 +208,7 @@ void update_states(uint64_t base, uint n)
         float s[4 * EACH]; // [feature][value]
         [[unroll]] for (uint i = 0; i < 4 * EACH; i++)
             s[i] = 0.0;
-        uint t = 0;
-        do {
+        [[dont_unroll]] for (uint t = 0; t < n; t += TOKENS_EACH) {
             Vectors rows = Vectors(at_float(us, VALUES * t));
             [[unroll]] for (uint i = 0; i < TOKENS_EACH; i++) {
                 Row key = Row(at_float(keys, (t + i) * ROW_PITCH + c));
@@ -230,8 +220,7 @@ void update_states(uint64_t base, uint n)
                         s[f * EACH + v] = fma(key.at[f], u, s[f * EACH + v]);
                 }
             }
-            t += TOKENS_EACH;
-        } while (t < n);
+        }
         [[unroll]] for (uint f = 0; f < 4; f++)
             [[unroll]] for (uint v = 0; v < EACH; v++) {
                 uint at = VALUES * (c + f) + 8 * v;
