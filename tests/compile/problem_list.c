@@ -454,11 +454,12 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
     static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K, VKA_Q6_K};
-    /* One of each way of reading blocks: fifth bits, two and three bits, tables of nibbles and of bytes, a
-     * grid of each size of entries, digits. */
-    static const enum vka_dtype more[] = {VKA_Q5_K,  VKA_Q2_K,    VKA_Q3_K,        VKA_IQ4_NL,
-                                          VKA_NVFP4, VKA_NF4_G64, VKA_F8_E4M3_G64, VKA_IQ3_S,
-                                          VKA_IQ2_S, VKA_IQ1_M,   VKA_TQ1_0};
+    /* All other types of blocks. */
+    static const enum vka_dtype more[] = {
+        VKA_Q5_K,        VKA_Q2_K,    VKA_Q3_K,   VKA_IQ4_NL,  VKA_NVFP4,      VKA_NF4_G64,
+        VKA_F8_E4M3_G64, VKA_IQ3_S,   VKA_IQ2_S,  VKA_IQ1_M,   VKA_TQ1_0,      VKA_Q4_1,
+        VKA_Q5_0,        VKA_Q5_1,    VKA_MXFP4,  VKA_IQ4_XS,  VKA_TQ2_0,      VKA_IQ1_S,
+        VKA_IQ3_XXS,     VKA_IQ2_XXS, VKA_IQ2_XS, VKA_I4_G128, VKA_F8_E5M2_G64};
     bool ok = true;
     for (size_t t = 0; t < COUNTOF(dtypes); t++) {
         enum vka_dtype dtype = dtypes[t];
