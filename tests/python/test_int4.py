@@ -284,7 +284,7 @@ def test_models(device, rng, tmp_path, wide, format, kind):
         ("gptq", {"format": 2}, "format 2 is not supported"),
         ("gptq_v2", {"format": "gptq"}, "format and checkpoint_format differ: .'gptq', 'gptq_v2'"),
         ("awq", {"format": "gemv"}, "format 'gemv' is not supported"),
-        ("awq", {"backend": "llm-awq"}, "backend 'llm-awq' is not supported"),
+        ("awq", {"backend": "LLM-AWQ"}, "backend 'llm-awq' is not supported"),
         ("gptq", {"is_marlin_format": True}, "is_marlin_format True is not supported"),
         ("gptq", {"dynamic": {"-:.*": {}}}, "dynamic .* is not supported"),
         ("gptq_v2", {"desc_act": True}, "desc_act without a tensor g_idx"),
