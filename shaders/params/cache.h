@@ -74,7 +74,8 @@ struct append_params {
 #define APPEND_KIND 6 /* the only kind of the pass, or APPEND_KINDS: any, by workgroup */
 #define APPEND_KINDS 3
 #define APPEND_TO_QUERY_TYPE 7 /* of rotated queries */
-#define APPEND_PAIRS 8 /* what is stored is float32, or whole words of two neighbours; four an item */
+#define APPEND_PAIRS \
+    8 /* what is stored is float32, or whole words of two neighbours; four an item */
 #define APPEND_SPECS 9
 
 #ifndef VULKAN

@@ -171,7 +171,7 @@ struct sum_params {
 #define SUM_C_TYPE 0
 #define SUM_BIAS_TYPE 1 /* BIAS_NONE: no bias */
 #define SUM_ADD 2       /* add to what C holds */
-#define SUM_C_PAIRS 3     /* two neighbours of C are a whole word of 16-bit elements */
+#define SUM_C_PAIRS 3   /* two neighbours of C are a whole word of 16-bit elements */
 #define SUM_SPECS 4
 #define SUM_LANES 64
 

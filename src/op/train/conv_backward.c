@@ -40,8 +40,8 @@ static uint32_t tile_rows(const struct conv *c)
 
 static double count_items(const struct conv *c, const uint32_t size[4])
 {
-    return (double)divide_up(size[2], tile_rows(c)) * conv_residues(c->dilation, size[2]) * size[0] *
-           divide_up(size[3], 2);
+    return (double)divide_up(size[2], tile_rows(c)) * conv_residues(c->dilation, size[2]) *
+           size[0] * divide_up(size[3], 2);
 }
 
 static struct work work_of_rows(const struct conv *c, const uint32_t size[4])
