@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from ._config import shown
 from ._errors import FileError, UnsupportedError
+from ._excluded import expression
 from ._float8 import Extent, check_scales, floats_of, open_float8, spread_scales
 from ._int4 import Blocks
 from ._model_opt import GROUP, factor_of, prepare_nvfp4
@@ -66,10 +66,8 @@ def _scheme_of(group: Settings, targets: Any) -> Scheme:
 
 def _is_target(name: str, target: str) -> bool:
     if target.startswith("re:"):
-        try:
-            return re.match(target[3:], name) is not None
-        except re.error:
-            return False
+        matches = expression(target[3:])
+        return matches is not None and matches(name)
     return name == target
 
 

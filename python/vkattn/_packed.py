@@ -15,7 +15,7 @@ from ._safetensors import SafetensorsFile
 # What files say of activations, caches and outputs, which stay floats here.
 _INERT = (
     *("input_scale", "input_global_scale", "input_zero_point", "activation_scale"),
-    *("output_scale", "k_scale", "v_scale", "q_scale"),
+    *("act_scale", "output_scale", "k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale"),
 )
 
 # How names of weights end.

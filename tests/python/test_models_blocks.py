@@ -42,8 +42,8 @@ def unpermuted(rows, n_head):
     return by_head.transpose(0, 2, 1, 3).reshape(rows.shape)
 
 
-# $VKATTN_TYPES names others: each compiles for ten seconds.
-@pytest.mark.parametrize("dtype", os.environ.get("VKATTN_TYPES", "iq1_m").split())
+# $VKATTN_TYPES may name all of NUMBERS: each compiles for ten seconds.
+@pytest.mark.parametrize("dtype", os.environ.get("VKATTN_TYPES", "iq1_m nvfp4").split())
 def test_blocks(device, tmp_path, dtype):
     """Every matrix in a type, embedding and head too; nvfp4's products with scales of the tensors."""
     config, small = made("llama")

@@ -29,7 +29,7 @@ def alone(model, prompt, n):
 def test_one_submit(model, monkeypatch):
     """A token of sequences of different lengths is one submit, and a place that is taken again has
     nothing of the state before."""
-    prompts = [families.ids_of(n, [3, n]) for n in (70, 1, 7)]
+    prompts = [families.ids_of(n, [3, n]) for n in (model.chunk_rows + 8, 1, 7)]
     want = [alone(model, prompt, 6) for prompt in prompts]
     counter, found = Counter(monkeypatch), [[] for _ in prompts]
     stream = model.generate_batch(prompts, 6, at_once=2, stop=())
@@ -39,7 +39,7 @@ def test_one_submit(model, monkeypatch):
             found[i].append(token)
         return len(counter.taken("vka_plan_submit"))
 
-    assert take(3) == 2 + 2  # two runs of the 70 ids, each beside one of the other's token
+    assert take(3) == 2 + 2  # two runs of the first, each beside one of the other's token
     assert take(4) == 2
     take(18)
     assert found == want
@@ -48,13 +48,16 @@ def test_one_submit(model, monkeypatch):
 def test_turns(model):
     """A turn that goes on is computed from the state; one that is taken back from the first id on."""
     prompt = families.ids_of(40)
-    with model.session(120) as session:
+    with model.session(200) as session:
         first = list(session.generate(prompt, 5, stop=()))
         assert first == alone(model, prompt, 5)
         more = [*prompt, *first, 9, 8]
         with pytest.raises(vkattn.InvalidError, match="a state, which cannot go back"):
             session._shared.plans.cache.truncate(0, 43)
-        assert list(session.generate(more, 4, stop=())) == alone(model, more, 4)
+        second = list(session.generate(more, 4, stop=()))
+        assert second == alone(model, more, 4)
+        most = [*more, *second, *families.ids_of(100)]  # more than a run takes, from a row that begins none
+        assert list(session.generate(most, 4, stop=())) == alone(model, most, 4)
         back = [*prompt[:20], 7]
         assert list(session.generate(back, 4, stop=())) == alone(model, back, 4)
 

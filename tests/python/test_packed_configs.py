@@ -1,6 +1,7 @@
 """Keys of quantization_config and scales as other programs write them."""
 
 import numpy as np
+import oracle
 import pytest
 from test_packed import (
     COLUMNS,
@@ -88,6 +89,11 @@ def test_float_scales_of_rows(device, rng, tmp_path, bits, plain):
     weights = FolderWeights(str(folder), device, None, quantization)
     made = weights.linear(NAME, OUT, COLUMNS, bias=False)
     np.testing.assert_array_equal(made.scale.read(), stored["weight_scale"][:, 0])
+    x = rng.standard_normal((3, COLUMNS), np.float32)
+    output, plan = device.empty((3, OUT)), vkattn.Plan(device)
+    plan.linear(device.tensor(x), made.weight, output, weight_scale=made.scale)
+    plan.finish().run()
+    assert oracle.nmse(output.read(), x.astype(float) @ weight.T) < 1e-10
 
 
 def test_group_size_of_rows(device, rng, tmp_path):

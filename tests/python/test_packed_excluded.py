@@ -11,12 +11,12 @@ import vkattn
 
 # Who writes a list, its key, names that are of NAME (model.layers.0.mlp.up_proj), and others.
 LISTS = [
-    (fp8, "modules_to_not_convert", ["up_proj", "mlp.up_proj", NAME, "model.layers.0", r"model.layers.\d+.mlp"]),
-    (fp8, "modules_to_not_convert", None, ["lm_head", "p_proj", "model.layers.0.mlp.up", "layers.0", "[("]),
+    (fp8, "modules_to_not_convert", ["up_proj", "mlp.up_proj", NAME, "model.layers.0", "model.layers.0.", "model.layers.0.*", r"model.layers.\d+.mlp"]),
+    (fp8, "modules_to_not_convert", None, ["lm_head", "p_proj", "model.layers.0.mlp.up", "layers.0", "[(", "a{99999999999}"]),
     (fp8, "ignored_layers", [NAME, "model.layers.0.mlp"]),
     (fp8, "ignored_layers", None, ["lm_head", "model.layers.1"]),
     (compressed_fp8, "ignore", [NAME, "re:.*up_proj", r"re:model\.layers\.0"]),
-    (compressed_fp8, "ignore", None, ["lm_head", "up_proj", "re:up_proj", "re:(", "re:.*gate_proj$"]),
+    (compressed_fp8, "ignore", None, ["lm_head", "up_proj", "re:up_proj", "re:.*gate_proj$"]),
     (model_opt_fp8, "exclude_modules", [NAME, "*up_proj*", "model.layers.0*"]),
     (model_opt_fp8, "exclude_modules", None, ["lm_head", "up_proj", "model.layers.1*"]),
     (model_opt_fp8, "ignore", [NAME]),
@@ -36,6 +36,10 @@ def test_excluded(device, rng, tmp_path, make, key, named, others):
     if others:
         told = {**quantization, key: others}
         assert read(device, write(tmp_path / "x", put(stored), told), told).shape == (OUT, COLUMNS)
+    for bad in ("re:(", "re:a{99999999999}") if key == "ignore" else ():
+        told = {**quantization, key: [bad]}
+        with pytest.raises(vkattn.FileError, match=f"{key} .*: not a regular expression"):
+            read(device, write(tmp_path / "x", put(stored), told), told)
     for odd in ("up_proj", [3], {}):
         told = {**quantization, key: odd}
         with pytest.raises(vkattn.FileError, match=f"{key}: expected names, got"):

@@ -15,7 +15,7 @@ from ._decoder import Decoder, Inputs
 from ._design import Design
 from ._graph import Graph, Linear
 from ._source import Weights
-from ._state_layers import STATE_CHUNK, STATE_LAYERS, StateLayer
+from ._state_layers import STATE_LAYERS, StateLayer
 from ._text import Text
 
 
@@ -148,7 +148,7 @@ class Causal(Decoder):
         if any(d.stateful):
             state = STATE_LAYERS[d.state].state(d)
             self.states = [state if has_state else None for has_state in d.stateful]
-            self.chunk_rows = STATE_CHUNK
+            self.chunk_rows = STATE_LAYERS[d.state].chunk_rows
         self.max_length = d.max_length
         self.needs_positions = d.positions in ("learned", "sinusoidal") or d.norm_rotated
         self.stop_ids = stop

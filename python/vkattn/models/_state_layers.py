@@ -13,8 +13,6 @@ from ._design import Design
 from ._graph import Graph, Linear
 from ._source import Weights
 
-# Ids of a prompt that a run takes: with so many rows, linear attention goes by chunks on GPUs.
-STATE_CHUNK = 64
 DELTA_EPSILON = 1e-6  # beside the squared length of a query or a key
 
 # A tensor of so many columns that layers share, by its name.
@@ -40,6 +38,8 @@ class ShortConv:
         self.weight = weights.depthwise(names["conv"], d.width, d.conv_width)
         self.bias = weights.vector(f"{names['conv']}.bias", d.width) if bias else None
         self.o = weights.linear(names["state_out"], d.width, d.width, bias=bias)
+
+    chunk_rows = 32  # see Decoder
 
     @staticmethod
     def state(d: Design) -> CacheLayer:
@@ -87,6 +87,8 @@ class DeltaNet:
     @property
     def channels(self) -> int:
         return int(2 * self.keys * self.key_dim + self.values * self.value_dim)
+
+    chunk_rows = 64  # from so many on, linear attention goes by chunks
 
     @staticmethod
     def state(d: Design) -> CacheLayer:
