@@ -348,8 +348,9 @@ struct vka_causal_conv_op {
 };
 
 /* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20; rows of input that together exceed
- * max_buffer_range, where they are packed, or kept behind lengths or by a cache; on a driver with a limit of
- * loop iterations, more kept rows than these. */
+ * max_buffer_range, where they are packed, or kept behind lengths or by a cache; more than 2^31 packed
+ * sequences times `dilation`, or times all rows if these are fewer; on a driver with a limit of loop
+ * iterations, more kept rows than these. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
 
@@ -372,9 +373,9 @@ enum vka_rule {
  * A sequence of 64 rows and more goes by chunks of 64, where the device has room for its states, the
  * decay is not of each key feature and q has no more heads than v; others go token by token, as do
  * all on CPU drivers but Mesa's from 26 on. A plan's whole_n_q stands for the rows of each. The bits of
- * a sequence are those that it has alone, in ragged and padded batches too. Those of one that comes in slices, each
- * with the state of the one before, are those of all rows at once where both go token by token, or both
- * by chunks and slices begin at multiples of 64 rows. Where nothing decays, a state is a sum of as many
+ * a sequence are those that it has alone, in ragged and padded batches too. Those of one that comes in
+ * slices, each with the state of the one before, are those of all rows at once where both go token by token, or
+ * both by chunks and slices begin at multiples of 64 rows. Where nothing decays, a state is a sum of as many
  * float32 terms as there are tokens, and its rounding errors add up. Decays above 0 that sum to more than
  * 88 over rows of a chunk overflow there, even where the state is 0. Chunks of q and k of 16 bits go by
  * matrix units, where a device has some: what an Inf reaches may then be NaN, and a number below 2^-39 of
@@ -406,7 +407,7 @@ struct vka_linear_attention_op {
     struct vka_tensor *skip; /* [n_state]: skip * v, of v as it is given, is added to output */
     /* F32 [batch][n_state][head_dim][value_dim]: the state before the first token, and that after the
      * last. The second may be in place of the first. NULL: 0; not wanted. Where there is no present_state
-     * and the submit budget cuts tokens, the plan keeps one of its own, beside its workspace_limit. */
+     * and tokens are cut, the plan keeps one of its own, beside its workspace_limit. */
     struct vka_tensor *past_state, *present_state;
     struct vka_cache *cache; /* in place of both, as in vka_causal_conv_op */
     uint32_t cache_layer;

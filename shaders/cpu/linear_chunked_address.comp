@@ -1,8 +1,8 @@
 // linear_chunked for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a workgroup is one
 // subgroup of 8, and a lane has two of 16 values of a state. Eight neighbours, each picked by one lane,
 // are one vector load; elements of keys, queries and weights are scalars from memory. Stores are loops over
-// the lanes, so that the state is stored once a chunk. Four tokens share what is loaded of the state. Loops
-// test after their bodies, as in matmul_address. See LINEAR_ADDRESS_WEIGHTS.
+// the lanes, so that the state is stored once a chunk. Four tokens share what is loaded of the state.
+// Loops of one block test first, as GPU-assisted layers split blocks at loads. See LINEAR_ADDRESS_WEIGHTS.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require

@@ -11,8 +11,8 @@ struct loop_probe_params {
 #define LOOP_PROBE_FACTOR 1664525u
 
 /* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
- * Grid: COPY_LANES elements of axis 3 along x, COPY_EACH of axis 2 along y, the outer two axes
- * along z.
+ * Grid: COPY_LANES elements of axis 3, or with COPY_PAIRS pairs, along x, COPY_EACH of axis 2 along y,
+ * the outer two axes along z.
  * Buffers: 0 source, 1 destination. */
 struct copy_params {
     U32 shape0, shape1, shape2, shape3;

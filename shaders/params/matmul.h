@@ -158,8 +158,8 @@ struct quantise_params {
 #define QUANTISE_LEAST 0x03800000u
 
 /* ---- sum_splits: C[z][m][n] = alpha * sum of the splits + bias[n] -------------------------------
- * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 splits
- * float32 [n_split][batch][n_head][m][n], contiguous along n, 1 bias, 2 C. */
+ * One invocation per element, or with SUM_C_PAIRS two: columns along x, rows along y, matrices along z.
+ * Buffers: 0 splits float32 [n_split][batch][n_head][m][n], contiguous along n, 1 bias, 2 C. */
 struct sum_params {
     U32 m, n, n_head, n_split;
     U32 split;                    /* elements from split to split */

@@ -82,11 +82,11 @@ struct gather_params {
 #define GATHER_SPECS 3
 
 /* ---- rotary: rotates the first `dim` of head_dim features, and copies the others ----------------
- * An item is a pair of features, or one that is copied; with ROTARY_PAIRS two of either. An angle is position * frequency, or its
- * cosine and sine are in tables: row `position` of them, or without positions their row of the same
- * batch and index. Positions beyond the table give NaN. Buffers: 0 x, 1 positions, 2 cos, 3 sin,
- * 4 frequencies u32 [dim / 2][2], low and high word of the turns of a position in units of 2^-64,
- * 5 y. */
+ * An item is a pair of features, or one that is copied; with ROTARY_PAIRS two of either. An angle is
+ * position * frequency, or its cosine and sine are in tables: row `position` of them, or without
+ * positions their row of the same batch and index. Positions beyond the table give NaN.
+ * Buffers: 0 x, 1 positions, 2 cos, 3 sin, 4 frequencies u32 [dim / 2][2], low and high word of the turns
+ * of a position in units of 2^-64, 5 y. */
 struct rotary_params {
     U32 batch, n_head, n, head_dim, dim;
     STRUCT(strided_params) x, y;

@@ -189,7 +189,7 @@ struct linear_params {
 #define LINEAR_K 18
 #define LINEAR_WIDTH 19
 #define LINEAR_COOP_SPECS 20
-#define LINEAR_VECTORS 256 /* eight features of q and k are an aligned vector */
+#define LINEAR_VECTORS 256 /* eight features of q and k are an aligned vector; by address: below */
 #define LINEAR_GATES (6 * LINEAR_CHUNK / 4 + 1)
 #define LINEAR_COOP_WEIGHTS(fours) \
     (LINEAR_CHUNK * LINEAR_CHUNK / 2 + 3 * LINEAR_CHUNK * (fours) / 2 + LINEAR_GATES)

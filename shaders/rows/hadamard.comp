@@ -1,6 +1,7 @@
 // Multiplies rows by a Hadamard matrix on each block of `block` features, a power of two: feature i
 // becomes the sum over j of (-1)^(bits that i and j share) x[j], times 1 / sqrt(block). It is its own
-// inverse. One invocation a feature, or with PAIRS two neighbours, which are a whole word; sums in order of j. Blocks of one feature copy. See hadamard_params.
+// inverse. One invocation a feature, or with PAIRS two neighbours, which are a whole word; sums in order of
+// j. Blocks of one feature copy. See hadamard_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"

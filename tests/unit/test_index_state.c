@@ -204,8 +204,9 @@ static void convolutions(void **state)
         size[2] = size[2] > 1u << 20 ? 1u << 20 : size[2];
         const uint32_t batch = size[0], n = size[2], width = 2 + below(15);
         const uint32_t channels = size[1] < 1u << 16 && size[3] < 1u << 15 ? size[1] * size[3] : 7;
+        const uint32_t dilation = below(2) ? 1 : 1u << below(8);
         const uint32_t x_size[4] = {batch, 1, n, channels},
-                       kept[4] = {1, batch, channels, width - 1};
+                       kept[4] = {1, batch, channels, (width - 1) * dilation};
         struct vka_tensor *t[5] = {NULL}, *views[3] = {NULL};
         bool whole = true;
         for (int i = 0; i < 3; i++)
@@ -216,9 +217,9 @@ static void convolutions(void **state)
         t[4] = starts_of(device, rows, batch);
         if (whole && is_made(device, vka_plan_add_causal_conv(
                                          plan, VKA_INFO(vka_causal_conv_op, .input = views[0],
-                                                        .weight = t[3], .past = views[2],
-                                                        .present = views[2], .lengths = t[4],
-                                                        .output = views[1])))) {
+                                                        .dilation = dilation, .weight = t[3],
+                                                        .past = views[2], .present = views[2],
+                                                        .lengths = t[4], .output = views[1])))) {
             add_made(&made, t[1]);
             assert_true(check_passes(plan).around ==
                         (double)shape_count(&t[1]->shape) + (double)shape_count(&t[2]->shape));

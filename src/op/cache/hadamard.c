@@ -48,7 +48,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .row_first = slice->first[2],
     };
     pass->name = h->name;
-    pass->reason = "one invocation a feature";
+    pass->reason = "an invocation a feature, or two";
     pass->key = (struct pipeline_key){.kernel = KERNEL_hadamard, .n_spec = HADAMARD_SPECS};
     pass->key.spec[HADAMARD_FROM_TYPE] = from.dtype;
     pass->key.spec[HADAMARD_TO_TYPE] = to.dtype;

@@ -62,6 +62,11 @@ static enum vka_status check_room(struct attached *self, uint64_t ticket, bool l
     (void)last;
     for (uint32_t b = 0; b < cache->info.batch; b++) {
         uint64_t first = ticket_of_words(words_of(kept, b));
+        if (first && first <= ticket && cache->unknown[b])
+            return log_error(&cache->device->log, VKA_INVALID,
+                             "sequence %u: its states are not known, as making them zeros failed: "
+                             "truncate the sequence to 0",
+                             b);
         if (first && first <= ticket && cache->changed[b] <= kept->n_change)
             return log_error(
                 &cache->device->log, VKA_INVALID,

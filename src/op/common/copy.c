@@ -18,7 +18,7 @@ static struct work work_of(const uint32_t size[4])
 {
     double count = (double)size[0] * size[1] * divide_up(size[2], COPY_EACH);
     double one = WORK_MOVE * COPY_EACH * COPY_LANES;
-    return (struct work){one * count * divide_up(size[3], COPY_LANES), one, COPY_EACH + 1};
+    return (struct work){one * count * divide_up(size[3], COPY_LANES), 2 * one, COPY_EACH + 1};
 }
 
 static void make_pass(const struct vka_plan *plan, const struct copy *copy, struct pass *pass)
