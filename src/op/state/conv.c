@@ -73,7 +73,8 @@ static void bind_weights(const struct vka_plan *plan, const struct conv *c,
     plan_bind(plan, pass, 2, &bias, false, &p->bias_offset);
 }
 
-/* What passes of both kinds bind; slice: of batch and channels. */
+/* What passes of both kinds bind; slice: of batch and channels. other: what the pass writes, for bindings of
+ * which it reads nothing, as validation layers take those for written that the shader might write. */
 static void bind_past(const struct vka_plan *plan, const struct conv *c, const struct slice *slice,
                       const struct vka_tensor *other, struct pass *pass, struct conv_params *p)
 {
@@ -148,7 +149,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     set_key(c, &y, false, pass);
     bind_x(plan, &x, pass, &p);
     bind_weights(plan, c, slice, &x, pass, &p);
-    bind_past(plan, c, slice, &x, pass, &p);
+    bind_past(plan, c, slice, &y, pass, &p);
     bind_y(plan, &y, pass, &p);
     pass->key.spec[CONV_X_PAIRS] = axes_are_pairs(&x, p.x_offset);
     pass->key.spec[CONV_Y_PAIRS] = axes_are_pairs(&y, p.y_offset);
@@ -192,7 +193,7 @@ static void make_keep(const struct vka_plan *plan, const void *job, const struct
     bind_x(plan, &x, pass, &p);
     plan_bind(plan, pass, 1, &x, false, NULL);
     plan_bind(plan, pass, 2, &x, false, NULL);
-    bind_past(plan, c, slice, &x, pass, &p);
+    bind_past(plan, c, slice, &y, pass, &p);
     bind_y(plan, &y, pass, &p);
     pass_set_push(pass, &p, sizeof p);
     axes_set_grid(pass, (double)n_sequence * slice->size[3]);
