@@ -348,8 +348,8 @@ struct vka_causal_conv_op {
 };
 
 /* UNSUPPORTED: a convolution more than 16 wide, a dilation above 2^20; rows of input that together exceed
- * max_buffer_range, where they are packed, or kept behind lengths or by a cache; more than 2^31 packed
- * sequences times `dilation`, or times all rows if these are fewer; on a driver with a limit of loop
+ * max_buffer_range, where they are packed, or kept behind lengths or by a cache; packed sequences whose
+ * number, times the smaller of `dilation` and all rows, exceeds 2^31; on a driver with a limit of loop
  * iterations, more kept rows than these. */
 VKA_API enum vka_status vka_plan_add_causal_conv(struct vka_plan *plan,
                                                  const struct vka_causal_conv_op *op);
@@ -417,8 +417,8 @@ struct vka_linear_attention_op {
     struct vka_tensor *output; /* [batch][n_out][n][value_dim] */
 };
 
-/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more; the
- * states of a sequence, or rows that are packed, of which more than max_buffer_range together. */
+/* UNSUPPORTED: a head_dim whose keys do not fit in shared memory, at least 128 and mostly 512 or more;
+ * states of one sequence, or packed rows, that together exceed max_buffer_range. */
 VKA_API enum vka_status vka_plan_add_linear_attention(struct vka_plan *plan,
                                                       const struct vka_linear_attention_op *op);
 
