@@ -14,14 +14,6 @@
 #define WEIGHTS LINEAR_WEIGHTS_SLOT
 #define VECTOR 8u /* elements of 16 bits */
 
-struct vka_tensor linear_placeholder(const struct linear *l)
-{
-    struct vka_tensor one = l->q;
-    for (uint32_t axis = 0; axis < 4; axis++)
-        one = tensor_slice_along(&one, axis, 0, 1);
-    return one;
-}
-
 /* A dense tensor's batch and tokens of a slice; packed ones whole. */
 static struct vka_tensor tokens_of(const struct linear *l, const struct vka_tensor *t,
                                    const struct slice *slice)
@@ -31,6 +23,17 @@ static struct vka_tensor tokens_of(const struct linear *l, const struct vka_tens
     const struct vka_tensor batch = tensor_slice_along(t, 0, slice->first[0], slice->size[0]);
     return tensor_slice_along(&batch, AXIS_TOKEN, slice->first[AXIS_TOKEN],
                               slice->size[AXIS_TOKEN]);
+}
+
+/* The first element of y that a pass over the slice writes. It stands for bindings that a shader could write
+ * and does not, as validation layers take them for written. */
+static struct vka_tensor placeholder(const struct linear *l, const struct slice *slice)
+{
+    const struct vka_tensor y = tokens_of(l, &l->y, slice);
+    struct vka_tensor one = tensor_slice_along(&y, 1, slice->first[1] * linear_group(l), 1);
+    for (uint32_t axis = 0; axis < 4; axis++)
+        one = tensor_slice_along(&one, axis, 0, 1);
+    return one;
 }
 
 static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
@@ -67,7 +70,7 @@ static uint32_t bind_states(const struct vka_plan *plan, const struct recurrent 
 {
     const struct linear *l = r->l;
     const uint32_t end = slice->first[AXIS_TOKEN] + slice->size[AXIS_TOKEN];
-    const struct vka_tensor none = linear_placeholder(l);
+    const struct vka_tensor none = placeholder(l, slice);
     struct vka_tensor from = slice->first[AXIS_TOKEN] ? *r->carry : l->past;
     struct vka_tensor to = end < l->n ? *r->carry : l->present;
     if (from.storage)
@@ -100,8 +103,8 @@ static void set_types(const struct linear *l, struct pass *pass)
 }
 
 void linear_fill_pass(const struct vka_plan *plan, const struct linear *l,
-                      const struct slice *slice, bool write_y, struct pass *pass,
-                      struct linear_params *p)
+                      const struct slice *slice, const struct vka_tensor *written,
+                      struct pass *pass, struct linear_params *p)
 {
     const uint32_t n_head = l->q.shape.size[1];
     *p = (struct linear_params){
@@ -132,9 +135,9 @@ void linear_fill_pass(const struct vka_plan *plan, const struct linear *l,
     bind(plan, pass, 2, &v, &q, false, &p->v);
     bind(plan, pass, 3, &decay, &q, false, &p->decay);
     bind(plan, pass, 4, &beta, &q, false, &p->beta);
-    bind(plan, pass, 7, &y, &y, write_y, &p->y);
-    state_bind_rows(plan, pass, 8, &l->rows, &q, slice->first[0], slice->size[0], &p->starts_offset,
-                    &p->starts_step);
+    bind(plan, pass, 7, &y, &y, !written, &p->y);
+    state_bind_rows(plan, pass, 8, &l->rows, written ? written : &y, slice->first[0],
+                    slice->size[0], &p->starts_offset, &p->starts_step);
     bind(plan, pass, 9, &l->front.log, &q, false, &p->log);
     bind(plan, pass, 10, &l->front.bias, &q, false, &p->bias);
     bind(plan, pass, 11, &l->front.skip, &q, false, &p->skip);
@@ -167,7 +170,7 @@ static void fill_pass(const struct vka_plan *plan, const struct recurrent *r,
         spec[LINEAR_K] = r->tile.size.k;
         spec[LINEAR_WIDTH] = 4 * r->tile.columns;
     }
-    linear_fill_pass(plan, l, slice, true, pass, p);
+    linear_fill_pass(plan, l, slice, NULL, pass, p);
     p->least = r->least;
     p->most = r->most;
     spec[LINEAR_FLAGS] |= bind_states(plan, r, slice, pass, p);
@@ -186,7 +189,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     struct linear_params p;
     fill_pass(plan, job, slice, pass, &p);
     const struct recurrent *r = job;
-    const struct vka_tensor none = linear_placeholder(r->l);
+    const struct vka_tensor none = placeholder(r->l, slice);
     plan_bind(plan, pass, PARAMETERS, &none, false, NULL);
     if (recurrent_is_chunked(r))
         plan_bind(plan, pass, WEIGHTS, &none, false, NULL);
@@ -226,7 +229,7 @@ static enum vka_status add_weights(struct vka_plan *plan, const struct recurrent
                                    const struct slice *slice, const struct linear_params *p,
                                    const struct pass *states)
 {
-    const struct vka_tensor none = linear_placeholder(r->l);
+    const struct vka_tensor none = placeholder(r->l, slice);
     struct pass pass = *states;
     pass.name = "linear attention, within chunks";
     pass.key.kernel = KERNEL_linear_weights;

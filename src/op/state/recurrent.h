@@ -8,15 +8,12 @@
 enum vka_status linear_check(struct vka_plan *plan, const char *caller,
                              const struct vka_linear_attention_op *op, struct linear *linear);
 
-/* One element of q, for bindings of which a kernel reads nothing: the whole of q may be more than a binding
- * holds, where its slices are not. */
-struct vka_tensor linear_placeholder(const struct linear *linear);
-
 /* Binds what a slice [sequence][state][token] reads, and y, to the slots of linear_params, and sets these
- * parameters, the types and the flags of what stands in front. States and parameters are not bound. */
+ * parameters, the types and the flags of what stands in front. States and parameters are not bound.
+ * written: what the pass writes; NULL: it writes y. */
 void linear_fill_pass(const struct vka_plan *plan, const struct linear *linear,
-                      const struct slice *slice, bool write_y, struct pass *pass,
-                      struct linear_params *p);
+                      const struct slice *slice, const struct vka_tensor *written,
+                      struct pass *pass, struct linear_params *p);
 
 /* Sequences of LINEAR_CHUNK rows and more go by chunks, where these fit, shorter ones token by token; a
  * plan's whole_n_q stands for the rows of all. UNSUPPORTED where no tile fits the device. */

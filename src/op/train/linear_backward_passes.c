@@ -106,13 +106,12 @@ static void fill_pass(const struct vka_plan *plan, const struct job *job, const 
     pass->reason = "token by token, the state in registers";
     pass->key.kernel = KERNEL_linear_backward;
     pass->key.n_spec = LINEAR_BACK_SPECS;
-    linear_fill_pass(plan, l, slice, false, pass, p);
+    linear_fill_pass(plan, l, slice, &job->work, pass, p);
     spec[LINEAR_LANES] = job->tile.lanes;
     spec[LINEAR_BACK_KEEP] = keep;
     spec[LINEAR_BACK_FEATURES] = job->tile.features;
     spec[LINEAR_BACK_FOURS] = job->tile.fours;
-    const struct vka_tensor none = linear_placeholder(l);
-    struct vka_tensor from = keep ? l->past : b->dv, to = keep ? none : b->carry;
+    struct vka_tensor from = keep ? l->past : b->dv, to = keep ? job->work : b->carry;
     if (from.storage)
         from = tensor_slice_along(&from, 0, slice->first[0], size[0]);
     if (from.storage && !keep)
@@ -121,9 +120,10 @@ static void fill_pass(const struct vka_plan *plan, const struct job *job, const 
         to = tensor_slice_along(&to, 0, slice->first[0], size[0]);
     p->from = axes_strides(&from.shape);
     p->to = axes_strides(&to.shape);
-    plan_bind(plan, pass, 5, from.storage ? &from : &none, from.storage && !keep, &p->from.offset);
+    plan_bind(plan, pass, 5, from.storage ? &from : &job->work, from.storage && !keep,
+              &p->from.offset);
     plan_bind(plan, pass, 6, &to, !keep, &p->to.offset);
-    plan_bind(plan, pass, PARAMETERS, &none, false, NULL);
+    plan_bind(plan, pass, PARAMETERS, &job->work, false, NULL);
     plan_bind(plan, pass, WORK, &job->work, true, NULL);
     spec[LINEAR_FLAGS] |= keep && from.storage ? LINEAR_LOADS : 0u;
     if (!keep)
