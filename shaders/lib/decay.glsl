@@ -22,12 +22,21 @@ float softplus(float x)
     return whole + rest;
 }
 
-// -e^log step, the decay of a step: none where the step is 0, whatever its log.
-float decay_of_step(float log, float step)
+// x y, but 0 where x is, even if y is infinite.
+float product_or_zero(float x, float y)
 {
-    precise float g = step * -(log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log));
-    return step == 0.0 ? 0.0 : g;
+    precise float z = x * y;
+    return x == 0.0 ? 0.0 : z;
 }
+
+// e^log, the decay of a step of 1.
+float rate_of_log(float log)
+{
+    return log > 88.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(log);
+}
+
+// -e^log step, the decay of a step: none where the step is 0, whatever its log.
+float decay_of_step(float log, float step) { return product_or_zero(step, -rate_of_log(log)); }
 
 float decay_code(float g)
 {

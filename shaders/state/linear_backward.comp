@@ -330,12 +330,13 @@ void gates_back(uint t, uint row, vec4 gates)
     if (wants(LINEAR_BACK_SKIP))
         work[state_row(b.skip_plane, row, 1)] = of_skip;
     if (DECAY == DECAY_HEAD && wants(LINEAR_BACK_LOG))
-        work[state_row(b.log_plane, row, 1)] = of_decay * gates.w;
+        work[state_row(b.log_plane, row, 1)] = product_or_zero(of_decay, gates.w);
     if (DECAY == DECAY_HEAD && wants(LINEAR_BACK_DECAY)) {
-        precise float of_decays_step = LOG_TYPE != TYPE_NONE ? of_decay * -rate : of_decay;
-        of_decay = has(LINEAR_STEPS) ? of_decays_step + of_step : of_decays_step;
         if (LOG_TYPE != TYPE_NONE)
-            of_decay *= step_stage[t];
+            of_decay = product_or_zero(of_decay, -rate);
+        of_decay = has(LINEAR_STEPS) ? of_decay + of_step : of_decay;
+        if (LOG_TYPE != TYPE_NONE)
+            of_decay = product_or_zero(step_stage[t], of_decay);
         work[state_row(b.decay_plane, row, 1)] = of_decay;
     }
 }
@@ -346,9 +347,9 @@ void key_decay_back(uint row, uint f, float x, float g, float slope)
     if (!is_feature(f))
         return;
     if (wants(LINEAR_BACK_LOG))
-        work[state_row(b.log_plane, row, p.head_dim) + feature_at(f)] = slope * g;
+        work[state_row(b.log_plane, row, p.head_dim) + feature_at(f)] = product_or_zero(slope, g);
     if (LOG_TYPE != TYPE_NONE)
-        slope *= -rate * slope_of_step(x, feature_at(f));
+        slope = product_or_zero(slope, product_or_zero(slope_of_step(x, feature_at(f)), -rate));
     if (wants(LINEAR_BACK_DECAY))
         work[state_row(b.decay_plane, row, p.head_dim) + feature_at(f)] = slope;
 }
@@ -481,7 +482,7 @@ void main()
     group = p.group;
     rate = 0.0;
     if (LOG_TYPE != TYPE_NONE)
-        rate = exp_accurate(head_log());
+        rate = rate_of_log(head_log());
     load_skip();
     find_tokens(row, count, had);
     uint n = p.n; // no loop's condition reads a buffer
