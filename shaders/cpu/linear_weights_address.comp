@@ -75,7 +75,7 @@ vec2 length_of(bool of_key, uint at)
     float top = 0.0, sum = 0.0;
     [[dont_unroll]] for (uint c = 0; c < VECTORS; c++)
         top = max(top, abs(feature_of(of_key, at, c)));
-    float shrink = lanes_max(top) > LARGE ? SHRINK : 1.0;
+    float shrink = shrink_of_size(lanes_max(top));
     [[dont_unroll]] for (uint c = 0; c < VECTORS; c++) {
         float x = feature_of(of_key, at, c) * shrink;
         sum = fma(x, x, sum);

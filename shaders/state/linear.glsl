@@ -118,9 +118,18 @@ float dot_added(vec4 a, vec4 b, float to)
     return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, fma(a.w, b.w, to))));
 }
 
-// A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
-const float LARGE = 1048576.0;               // 2^20: times states up to 2^100
-const float SHRINK = 8.470329472543003e-22; // 2^-70
+// A row whose squares, or products with states up to 2^100, might overflow is shrunk, as its epsilon is,
+// before it is divided by its length: by how much follows from its largest feature, so that products with
+// states down to 2^-100 are no subnormals.
+const float LARGE = 1048576.0;              // 2^20
+const float HUGE = 7.205759403792794e16;    // 2^56
+const float SHRINK = 1.4551915228366852e-11; // 2^-36
+const float SHRINK_HUGE = 8.470329472543003e-22; // 2^-70
+
+float shrink_of_size(float most)
+{
+    return most <= LARGE ? 1.0 : most <= HUGE ? SHRINK : SHRINK_HUGE;
+}
 
 // Writes four values, from first_value on.
 void store_y(uint row, uint y_head, uint first_value, vec4 y)

@@ -97,8 +97,8 @@ vec4 decay_codes(vec4 g, uint feature, uint count)
     return g;
 }
 
-// A row whose squares might overflow is shrunk, as its epsilon is, before it is divided by its length.
-const uint NORMED = FLAGS / LINEAR_NORMED % 2;  // 1: q and k are divided by their length
+// Rows that are shrunk before they are divided by their length: 0, 1 of large features, 2 of huge ones.
+const uint NORMED = FLAGS / LINEAR_NORMED % 2; // 1: q and k are divided by their length
 const uint LARGE_FLAGS = 2 * TOKENS + 1;    // [token][k, q], and one for all
 shared uint large[2 * LARGE_FLAGS * NORMED + 1]; // of the tokens that are staged, and the next
 uint large_first; // flag of those that are staged
@@ -112,13 +112,18 @@ void forget_large(uint first)
 void note_large(uint flag, vec4 x)
 {
     vec4 size = abs(x);
-    if (NORMED == 0 || max(max(size.x, size.y), max(size.z, size.w)) <= LARGE)
+    float most = max(max(size.x, size.y), max(size.z, size.w));
+    if (NORMED == 0 || most <= LARGE)
         return;
-    atomicOr(large[large_first + flag], 1u);
-    atomicOr(large[large_first + LARGE_FLAGS - 1], 1u);
+    atomicMax(large[large_first + flag], most <= HUGE ? 1u : 2u);
+    atomicMax(large[large_first + LARGE_FLAGS - 1], 1u);
 }
 
-float shrink_of(uint flag) { return large[large_first + flag] != 0u ? SHRINK : 1.0; }
+float shrink_of(uint flag)
+{
+    uint size = large[large_first + flag];
+    return size == 0u ? 1.0 : size == 1u ? SHRINK : SHRINK_HUGE;
+}
 
 // Each lane shrinks what it staged.
 void shrink_large(uint n)

@@ -28,12 +28,12 @@ vec2 length_of(uint side, uint row)
     if (!has(LINEAR_NORMED))
         return vec2(1.0);
     uint first = first_of(side, row), step = side == OF_K ? p.k.stride3 : p.q.stride3;
-    float shrink = 1.0, sum = 0.0;
+    float most = 0.0, sum = 0.0;
     [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
         vec4 x = abs(row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)));
-        if (max(max(x.x, x.y), max(x.z, x.w)) > LARGE)
-            shrink = SHRINK;
+        most = max(most, max(max(x.x, x.y), max(x.z, x.w)));
     }
+    float shrink = shrink_of_size(most);
     [[dont_unroll]] for (uint c = 0; c < FOURS; c++) {
         vec4 x = row_of(side, first + 4 * c * step, features_from(4 * c, p.head_dim)) * shrink;
         sum = dot_added(x, x, sum);

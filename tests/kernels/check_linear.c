@@ -34,6 +34,7 @@ struct linear_case {
     struct vka_linear_attention_op op;
     struct operand o[N_OPERAND];
     double *want, *state; /* of y; of the state after */
+    double size;          /* of values and states */
     uint32_t n_sequence;
     bool past, front; /* a state before; decays are made of a step */
 };
@@ -152,20 +153,31 @@ static double draw(struct check *c, const struct linear_case *t, int operand, ui
     case Q:
     case K:
         return x / sqrt(head_dim / 3.0) * (t->op.norm_epsilon > 0 ? 4 : 1);
-    case LOG:
-        return 3 * x - 1;
+    case LOG: /* e^95 is infinite */
+        return rng_chance(&c->rng, 4) ? 95 : 3 * x - 1;
     case DECAY:
-        if (t->front)
-            return 6 * x - 2;
+        if (t->front) /* ln(1 + e^-200) is 0 */
+            return rng_chance(&c->rng, 4) ? -200 : 6 * x - 2;
         return rng_chance(&c->rng, 20)   ? 25 * (x - 1)
                : rng_chance(&c->rng, 10) ? 0
                : rng_chance(&c->rng, 4)  ? x < 0 ? -200 : -INFINITY
                                          : 0.05 * (x - 1);
     case BETA:
         return t->op.beta_sigmoid ? 8 * x : rng_chance(&c->rng, 20) ? x < 0 ? 0 : 1 : (x + 1) / 2;
+    case V:
+    case PAST:
+        return x * t->size;
     default:
         return x;
     }
+}
+
+/* Keys that are divided by their length may have squares that overflow, beside the smallest states too. */
+static double draw_size(struct check *c, bool by_length)
+{
+    if (rng_chance(&c->rng, 5))
+        return 0; /* no length */
+    return !by_length || rng_chance(&c->rng, 80) ? 1 : rng_chance(&c->rng, 50) ? 1e20 : 1e8;
 }
 
 static enum vka_status fill(struct check *c, struct linear_case *t, const struct linear_shape *s,
@@ -173,14 +185,13 @@ static enum vka_status fill(struct check *c, struct linear_case *t, const struct
 {
     struct operand *o = &t->o[which];
     const size_t width = o->rank == 4 ? o->size[3] : 1;
-    /* Keys and queries that are divided by their length have squares that may overflow. */
     const bool by_length = t->op.norm_epsilon > 0 && which <= K && o->dtype != VKA_F16;
     double size = 1;
     if (!o->view)
         return VKA_OK;
     for (size_t i = 0; i < o->count; i++) {
-        if (which <= K && i % width == 0) /* some rows have no length */
-            size = rng_chance(&c->rng, 5) ? 0 : by_length && rng_chance(&c->rng, 10) ? 1e20 : 1;
+        if (which <= K && i % width == 0)
+            size = draw_size(c, by_length);
         const size_t row = i / width % s->n, sequence = i / width / s->n / o->size[1];
         const bool counts =
             which > BETA || rows != LENGTHS || (double)row < t->o[STARTS].values[sequence];
@@ -288,6 +299,7 @@ static void run_problem(struct check *c, const struct linear_shape *s, const enu
     const bool key_decay = c->kernel == KERNEL_linear_recurrent && rng_chance(&c->rng, 50);
     draw_front(c, &t, rule, key_decay);
     t.past = rng_chance(&c->rng, 70);
+    t.size = mix[1] == VKA_F32 && mix[3] == VKA_F32 && rng_chance(&c->rng, 50) ? 0x1p-100 : 1;
     t.op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
     t.op.scale = t.op.given ? 0.75f : 0;
     enum vka_status status = create(c, s, mix, rows, rule, key_decay, &t);
