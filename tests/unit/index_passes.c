@@ -93,9 +93,10 @@ static double check_rope(const struct pass *pass)
     return (double)p.batch * p.n_head * p.n_row * p.head_dim;
 }
 
-/* Elements that one head of a kind reads and writes for each row: of a cache, the first row's. */
+/* Elements that one head of a kind reads and writes for each row: of a cache, the first row's. *pairs: stays
+ * true if fours of features are whole words; *halves: is set if they have 16 bits. */
 static void check_append_rows(const struct pass *pass, const struct append_params *p, uint32_t kind,
-                              const uint32_t size[4])
+                              const uint32_t size[4], bool *pairs, bool *halves)
 {
     static const uint32_t slots[] = {1, 2, 0}; /* of keys, values, queries; those written: 3 on */
     const struct append_rows *r = &p->rows[kind];
@@ -110,8 +111,8 @@ static void check_append_rows(const struct pass *pass, const struct append_param
                   from_stride);
     check_operand(to, stored, r->to_offset, kind == APPEND_QUERY ? size : first, to_stride);
     const struct strided_params place = {r->to_offset, r->to_batch, r->to_head, r->to_row, 1};
-    if (spec[APPEND_PAIRS])
-        assert_true(size[3] % 4 == 0 && (stored == VKA_F32 || are_words(stored, size, &place)));
+    *pairs &= size[3] % 4 == 0 && (stored == VKA_F32 || are_words(stored, size, &place));
+    *halves |= stored != VKA_F32;
 }
 
 /* Elements of queries and keys that rotate, or stay as they are. */
@@ -125,13 +126,15 @@ static double check_append(const struct vka_plan *plan, const struct pass *pass)
     const uint32_t query[4] = {batch, n_query, p.n_row, p.head_dim};
     const uint32_t key_dim = p.n_key ? p.head_dim : 0, value_dim = p.n_value ? p.value_dim : 0;
     const uint32_t widest = key_dim > value_dim ? key_dim : value_dim;
+    bool pairs = p.dim % 4 == 0, halves = false;
     if (p.n_key)
-        check_append_rows(pass, &p, APPEND_KEY, key);
+        check_append_rows(pass, &p, APPEND_KEY, key, &pairs, &halves);
     if (p.n_value)
-        check_append_rows(pass, &p, APPEND_VALUE, value);
+        check_append_rows(pass, &p, APPEND_VALUE, value, &pairs, &halves);
     if (n_query)
-        check_append_rows(pass, &p, APPEND_QUERY, query);
-    const uint32_t each = pass->key.spec[APPEND_PAIRS] ? 4 : 2; /* features of an item */
+        check_append_rows(pass, &p, APPEND_QUERY, query, &pairs, &halves);
+    assert_int_equal(pass->key.spec[APPEND_PAIRS], pairs && halves);
+    const uint32_t each = pairs && halves ? 4 : 2; /* features of an item */
     const uint64_t items_all = ((p.n_row - 1ull) / p.each + 1) * ((widest + each - 1) / each);
     const uint64_t lanes = pass->key.spec[APPEND_LANES];
     assert_true(pass->groups[0] * lanes >= items_all && pass->groups[0] * lanes <= 1ull << 32);
@@ -159,11 +162,45 @@ static void check_quantise(const struct pass *pass)
     assert_true(to * 4 <= (double)pass->bindings[1].size);
 }
 
+/* Whether two neighbours of C, of which a pass has so many matrices, are a whole word. */
+static bool stores_pairs(const struct matmul_params *p, uint32_t dtype, uint32_t matrices)
+{
+    const uint32_t size[4] = {matrices > p->n_head ? 2 : 1, p->n_head, p->m, p->n};
+    const struct strided_params place = {p->c_offset, p->c_batch, p->c_head, p->c_row, p->c_col};
+    return are_words(dtype, size, &place);
+}
+
+static void check_sum(const struct pass *pass)
+{
+    struct sum_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const struct matmul_params c = {.m = p.m,
+                                    .n = p.n,
+                                    .n_head = p.n_head,
+                                    .c_offset = p.c_offset,
+                                    .c_batch = p.c_batch,
+                                    .c_head = p.c_head,
+                                    .c_row = p.c_row,
+                                    .c_col = p.c_col};
+    const bool pairs = stores_pairs(&c, pass->key.spec[SUM_C_TYPE], pass->groups[2]);
+    assert_int_equal(pass->key.spec[SUM_C_PAIRS], pairs);
+    assert_true((uint64_t)pass->groups[0] * SUM_LANES * (pairs ? 2 : 1) >= p.n);
+    assert_true(pass->groups[1] == p.m && pass->groups[2] % p.n_head == 0);
+}
+
 /* Multiplications. */
 static double check_product(const struct pass *pass)
 {
     struct matmul_params p;
     memcpy(&p, pass->push, sizeof p);
+    const uint32_t *spec = pass->key.spec;
+    const bool pairs = stores_pairs(&p, spec[MATMUL_C_TYPE], pass->groups[2]);
+    if (pass->key.kernel == KERNEL_matmul_few)
+        assert_int_equal(spec[MATMUL_FEW_PAIRS], pairs);
+    if (pass->key.kernel == KERNEL_matmul_dot || pass->key.kernel == KERNEL_matmul_dot_plain)
+        assert_int_equal(spec[MATMUL_DOT_PAIRS],
+                         pairs && spec[MATMUL_DOT_THREADS] * spec[MATMUL_DOT_OWN_COLUMNS] >
+                                      spec[MATMUL_DOT_COLUMNS]);
     double matrices = pass->groups[2];
     if (pass->key.kernel == KERNEL_matmul_texel || pass->key.kernel == KERNEL_matmul_address)
         matrices /= p.n_block;
@@ -325,6 +362,8 @@ struct counted check_passes(const struct vka_plan *plan)
             sum.rotated += check_rope(pass);
         else if (pass->key.kernel == KERNEL_quantise)
             check_quantise(pass);
+        else if (pass->key.kernel == KERNEL_sum_splits)
+            check_sum(pass);
         else if (pass->key.kernel == KERNEL_cache_append)
             sum.appended += check_append(plan, pass);
         else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)

@@ -13,6 +13,7 @@
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params/params.h"
+#include "params/strided.h"
 #include "op/cache/hadamard.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
@@ -84,7 +85,13 @@ static double count_hadamard(const struct vka_plan *plan)
         memcpy(&p, pass->push, sizeof p);
         const uint64_t n = (uint64_t)p.n_row * p.head_dim;
         const uint64_t lanes = (uint64_t)pass->groups[0] * HADAMARD_LANES;
-        assert_true(n <= lanes && lanes <= 1ull << 32 && p.head_dim % p.block == 0);
+        const uint32_t size[4] = {pass->groups[2], pass->groups[1], p.n_row, p.head_dim};
+        const struct strided_params place = {p.to_offset, p.to_batch, p.to_head, p.to_row,
+                                             p.to_col};
+        const bool pairs = are_words(pass->key.spec[HADAMARD_TO_TYPE], size, &place);
+        assert_int_equal(pass->key.spec[HADAMARD_PAIRS], pairs);
+        assert_true(n <= lanes * (pairs ? 2 : 1) && lanes <= 1ull << 32 &&
+                    p.head_dim % p.block == 0);
         assert_true((uint64_t)p.row_first + p.n_row <= UINT32_MAX);
         features += (double)n * pass->groups[1] * pass->groups[2];
     }
@@ -101,7 +108,7 @@ static void draw_hadamard(struct vka_device *device, struct vka_plan *plan, stru
     while (size[3] % (2 * block) == 0 && below(4))
         block *= 2;
     t[0] = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, true);
-    t[1] = draw_tensor(device, VKA_F32, size, false);
+    t[1] = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, false);
     if (!t[0] || !t[1])
         return;
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
