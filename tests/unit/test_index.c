@@ -274,22 +274,25 @@ static void attentions(void **state)
 static void draw_append(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
                         struct made *made)
 {
-    uint32_t batch = any_size(8), group = any_size(4), heads = any_size(8), n = any_size(16);
+    uint32_t batch = any_size(8), group = any_size(6), heads = any_size(8), n = any_size(16);
     uint32_t dim = 4 * any_size(6);
     const uint32_t q_size[4] = {batch, heads * group, n, dim}, k_size[4] = {batch, heads, n, dim};
     struct vka_tensor *q = t[0] = draw_tensor(device, VKA_F16, q_size, true);
     struct vka_tensor *k = t[1] = draw_tensor(device, VKA_F16, k_size, true);
     struct vka_tensor *o = t[2] = draw_tensor(device, VKA_F16, q_size, false);
     struct vka_cache *cache = NULL;
-    enum vka_status status = vka_cache_create(
-        device,
-        VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = heads, .head_dim = dim,
-                 .capacity = n + any_size(12), .page_size = below(2) ? 16 : 0),
-        &cache);
+    enum vka_status status =
+        vka_cache_create(device,
+                         VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = heads,
+                                  .head_dim = dim, .key_dtype = below(2) ? VKA_F16 : VKA_F32,
+                                  .value_dtype = below(2) ? VKA_BF16 : VKA_F32,
+                                  .capacity = n + any_size(12), .page_size = below(2) ? 16 : 0),
+                         &cache);
     if (q && k && o && is_made(device, status) &&
-        is_made(device, vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k,
-                                                              .v = k, .output = o, .cache = cache,
-                                                              .options.rope.dim = dim)))) {
+        is_made(device,
+                vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = k,
+                                                      .output = o, .cache = cache,
+                                                      .options.rope.dim = dim - 2 * below(2))))) {
         const double queries = (double)shape_count(&q->shape),
                      keys = (double)shape_count(&k->shape);
         const struct counted sum = check_passes(plan);
@@ -302,7 +305,7 @@ static void draw_append(struct vka_device *device, struct vka_plan *plan, struct
 static void appends_drawn(void **state)
 {
     (void)state;
-    draw_plans(200, false, draw_append);
+    draw_plans(400, false, draw_append);
 }
 
 /* One element in place of any number. */
