@@ -5,10 +5,10 @@ import collections
 import re
 
 # Classes of instructions. fma counts operations of a lane (two in a packed or dual instruction),
-# the others count instructions. alu is other vector arithmetic with moves and conversions; other is
-# scalar arithmetic, constants, branches, atomics and waits.
+# the others count instructions. alu is other vector arithmetic with moves and conversions; atomic is one
+# on memory that is not shared; other is scalar arithmetic, constants, branches, shared atomics and waits.
 CLASSES = ["matrix", "fma", "alu", "shared_load", "shared_store", "global_load", "global_store",
-           "local", "barrier", "other"]
+           "local", "barrier", "atomic", "other"]
 
 # A loop: its blocks, how many loops hold it (itself counted), and the classes of its own blocks,
 # without those of the loops in it.
@@ -108,6 +108,8 @@ def classify_amd(line):
         return {"local": 1}
     if re.match(r"(buffer|global|flat)_(load|store)", op):
         return {access("global", "_store" in op): 1}
+    if re.match(r"(buffer|global|flat)_atomic", op):
+        return {"atomic": 1}
     return {"barrier" if re.match(r"s_barrier(_signal)?$", op) else "other": 1}
 
 
@@ -125,6 +127,8 @@ def classify_nvk(line):
         return {access("global", op.startswith("st")): 1}
     if re.match(r"bar\.", op):
         return {"barrier": 1}
+    if re.match(r"(atom|red)\.", op) and ".shared" not in op:
+        return {"atomic": 1}
     if re.match(r"(nop|depbar|membar|warpsync|bra|bssy|bsync|bclear|break|brx|exit|atom|red|ldc"
                 r"|r2ur|s2ur|s2r|cs2r|ccctl)\b", op):
         return {"other": 1}
@@ -141,6 +145,8 @@ def classify_intel(line):
         store = re.search(r"\bstore|write", message)
         if "barrier" in message:
             return {"barrier": 1}
+        if "atomic" in message and not re.search(r"\.slm\b|bti\(254\)", op + message):
+            return {"atomic": 1}
         if re.search(r"atomic|fence", message) or not re.search(r"load|store|read|write", message):
             return {"other": 1}
         if re.search(r"\bss\[|scratch|bti\(253\)", message):
@@ -167,6 +173,8 @@ def classify_ir3(line):
         return {access("global", op.startswith("st")): 1}
     if re.match(r"bar\b", op):
         return {"barrier": 1}
+    if re.match(r"atomic\.[bgs]\.", op):
+        return {"atomic": 1}
     if re.match(r"(nop|br\w*|jump|getone|atomic|fence|end|ldc|kill|pred[tfe]|shp[se])\b", op):
         return {"other": 1}
     return {"alu": 1}
@@ -215,8 +223,16 @@ def bodies(blocks):
     return out
 
 
-def find_loops(name, lines):
-    """The loops of a kernel in the language of that name; None of one that is not known."""
+def count_classes(lines, classify):
+    counts = collections.Counter()
+    for line in lines:
+        counts.update(classify(line))
+    return counts
+
+
+def read_kernel(name, lines):
+    """The loops of a kernel in the language of that name, and the classes of all its instructions; None
+    of a language that is not known."""
     if name not in LANGUAGES:
         return None
     split, classify = LANGUAGES[name]
@@ -225,12 +241,10 @@ def find_loops(name, lines):
     for body in all_bodies.values():
         own = set(body).difference(*(inner for inner in all_bodies.values() if inner < body))
         lines_in = [line for i in own for line in blocks[i][0]]
-        counts = collections.Counter()
-        for line in lines_in:
-            counts.update(classify(line))
         depth = sum(body <= other for other in all_bodies.values())
-        out.append(Loop(body, depth, len(lines_in), counts))
-    return sorted(out, key=lambda loop: (min(loop.blocks), loop.depth))
+        out.append(Loop(body, depth, len(lines_in), count_classes(lines_in, classify)))
+    whole = count_classes([line for block, _ in blocks for line in block], classify)
+    return sorted(out, key=lambda loop: (min(loop.blocks), loop.depth)), whole
 
 
 def hot_loop(loops):

@@ -8,10 +8,10 @@ figures.py --tree TREE --program BUILD/compile_kernels --loops PART [--gpu NAME]
 
 TREE is made by tools/dev/sid_tree.sh. Fails where a pipeline spills or has local memory and is not in
 figures/known_spills.tsv, where an entry of that list spills no more, and where a hot loop, the step
-around it or what a pipeline of the list spills is more than 3 % longer than before. Before is the
-table of the GPU in figures/, if the same driver and shader compiler made it, else the commit that
-last wrote the tables (FIGURES_BASE names another one), built and measured in the same run. Of
-kernels whose modules, constants and driver are those of a table nothing is compiled again, unless --all says so.
+around it or what a pipeline of the list spills is more than 3 % longer than before, or a pipeline has
+more atomics. Before is the table of the GPU in figures/, if the same driver and shader compiler made
+it, else the commit that last wrote the tables (FIGURES_BASE names another one), built and measured in
+the same run. Of kernels whose modules, constants and driver are those of a table nothing is compiled again, unless --all says so.
 
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
@@ -90,6 +90,15 @@ def grown_spills(row, old_rows):
         "%s %s" % (r[c], c) for c in columns) for r in (row, old)))]
 
 
+def more_atomics(row, old_rows):
+    """A sentence where a kernel has more atomics than before: each stores one element of a word."""
+    old, _ = find_old(row, old_rows)
+    counts = [r.get("all_atomic", "-") for r in (row, old or {})]
+    if "-" in counts or int(counts[0]) <= int(counts[1]):
+        return []
+    return ["%s has %s atomics, %s before" % (null_gpus.title(row), *counts)]
+
+
 class Report:
     def __init__(self):
         self.failures = 0
@@ -111,7 +120,8 @@ def check_loops(gpu, figures, before, report):
     found = 0
     for row in figures.rows:
         found += find_old(row, old_rows)[0] is not None
-        for text in longer_loops(row, old_rows) + grown_spills(row, old_rows):
+        for text in (longer_loops(row, old_rows) + grown_spills(row, old_rows) +
+                     more_atomics(row, old_rows)):
             report.fail(gpu, text)
     report.say(gpu, "%d of %d pipelines compared with %s" % (found, len(figures.rows), origin))
 

@@ -87,9 +87,10 @@ STATISTICS = {
     "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Thread Count", "Threads"],
 }
 # loop: instructions of the hot loop, then the classes in it; step: of the loop around it with all
-# that is in it.
+# that is in it; all_: of the whole kernel.
 STEP = {"step": "instructions", "step_matrix": "matrix", "step_fma": "fma", "step_alu": "alu"}
-COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"] +
+WHOLE = {"all_" + name: name for name in ("global_store", "atomic", "shared_load", "shared_store")}
+COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + list(WHOLE) + ["loop"] +
            assembly.CLASSES + list(STEP) + ["sources", "problems"])
 
 # rows: dicts, column -> text; with "loops", where they were measured; "sources" is a hash of a
@@ -108,10 +109,12 @@ def read_program(text, has_assembly):
     for column, names in STATISTICS.items():
         row[column] = next((statistics[n] for n in names if n in statistics), "-")
     found = re.search(r"^assembly (.*)\n((?:.*\n)*?)end$", text, re.M)
-    loops = assembly.find_loops(found[1], found[2].split("\n")) if found else None
-    if loops is None and has_assembly:
+    kernel = assembly.read_kernel(found[1], found[2].split("\n")) if found else None
+    if kernel is None and has_assembly:
         raise ValueError("no assembly in a known language")
-    row["loops"] = loops or []
+    loops, whole = kernel or ([], None)
+    row["loops"] = loops
+    row.update({name: str(whole[c]) if kernel else "-" for name, c in WHOLE.items()})
     loop = assembly.hot_loop(row["loops"])
     if not loop:
         row.update(dict.fromkeys(["loop"] + assembly.CLASSES + list(STEP), "-"))
@@ -253,7 +256,7 @@ def write_table(path, figures, compiler):
         f.writelines("# %s\n" % text for text in figures.refused)
         f.write("\t".join(COLUMNS) + "\n")
         for row in figures.rows:
-            f.write("\t".join(row[c] for c in COLUMNS) + "\n")
+            f.write("\t".join(row.get(c, "-") for c in COLUMNS) + "\n")
 
 
 def read_table(path):
