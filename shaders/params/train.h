@@ -29,7 +29,8 @@ struct sum_axes_params {
 #define AXES_RESULT_LANES 5 /* a power of two, at most AXES_LANES */
 #define AXES_COLUMNS 6      /* neighbouring invocations have neighbouring results; else terms */
 #define AXES_ADD 7          /* to what y holds */
-#define AXES_SPECS 8
+#define AXES_PAIRS 8 /* two neighbouring results of a workgroup are a whole word of 16-bit elements */
+#define AXES_SPECS 9
 #define AXES_LANES 64
 #define AXES_SPLIT 2048
 #define TERM_VALUE 0
@@ -159,7 +160,8 @@ struct gather_backward_params {
 #define ROWS_DY_TYPE 0
 #define ROWS_Y_TYPE 1
 #define ROWS_ADD 2
-#define ROWS_SPECS 3
+#define ROWS_PAIRS 3 /* two neighbours of y are a whole word of 16-bit elements */
+#define ROWS_SPECS 4
 #define ROWS_LANES 64
 #define ROWS_COLUMNS 256
 #define ROWS_BLOCK 64u /* rows that are added in one chain; then these sums */

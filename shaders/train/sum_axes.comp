@@ -16,6 +16,7 @@ layout(constant_id = AXES_INNER) const uint INNER = 1;
 layout(constant_id = AXES_RESULT_LANES) const uint RESULT_LANES = 1;
 layout(constant_id = AXES_COLUMNS) const bool COLUMNS = false;
 layout(constant_id = AXES_ADD) const bool ADD = false;
+layout(constant_id = AXES_PAIRS) const bool PAIRS = false;
 layout(local_size_x = AXES_LANES) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
@@ -64,6 +65,12 @@ float term(uint e)
 
 shared float partial[AXES_LANES];
 
+float result_at(uint lane, uint index)
+{
+    return one_nan(ADD ? fma(partial[lane], p.scale, LOAD(y_words, index, Y_TYPE))
+                       : partial[lane] * p.scale);
+}
+
 void main()
 {
     uint lane = gl_LocalInvocationIndex, results = AXES_LANES / RESULT_LANES;
@@ -87,11 +94,17 @@ void main()
         if (own_term < step)
             partial[lane] += partial[lane + step * step_size];
     }
-    if (!there || own_term > 0)
+    if (PAIRS)
+        barrier();
+    if (!there || own_term > 0 || (PAIRS && own % 2 > 0))
         return;
     kept_at.w = gl_WorkGroupID.z; // no kept axis: of the last one y has the splits
     uint index = place(p.y, kept_at);
-    float y = one_nan(ADD ? fma(partial[lane], p.scale, LOAD(y_words, index, Y_TYPE))
-                          : partial[lane] * p.scale);
-    STORE(y_words, index, Y_TYPE, y);
+    float y = result_at(lane, index);
+    if (PAIRS) {
+        float next = result_at(lane + (COLUMNS ? 1 : RESULT_LANES), index + 1);
+        y_words[index >> 1] = pair_word(vec2(y, next), Y_TYPE);
+    } else {
+        STORE(y_words, index, Y_TYPE, y);
+    }
 }

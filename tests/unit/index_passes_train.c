@@ -57,6 +57,25 @@ static double check_cross_entropy(const struct pass *pass)
     return pass->key.spec[LOSS_GRADIENT] ? rows * p.size3 : 0;
 }
 
+/* Two neighbouring results, along the last kept axis, are a word where y has 16 bits. */
+static void check_sum_pairs(const struct pass *pass, const struct sum_axes_params *p,
+                            uint32_t inner)
+{
+    const uint32_t kept[3] = {p->size0, inner < 3 ? p->size1 : 1, inner < 2 ? p->size2 : 1};
+    const uint32_t stride[3] = {p->y.stride0, p->y.stride1, p->y.stride2};
+    uint32_t size[4] = {kept[0], kept[1], kept[2], 1};
+    struct strided_params y = p->y;
+    if (inner < 4) {
+        size[3] = kept[3 - inner];
+        size[3 - inner] = 1;
+        y.stride3 = stride[3 - inner];
+    }
+    const bool several =
+        inner < 4 && pass->groups[2] == 1 && pass->key.spec[AXES_RESULT_LANES] < AXES_LANES;
+    assert_int_equal(pass->key.spec[AXES_PAIRS],
+                     several && are_words(pass->key.spec[AXES_Y_TYPE], size, &y));
+}
+
 /* Elements of the first operand, of sums of differences. */
 static double check_sum_axes(const struct pass *pass)
 {
@@ -69,6 +88,7 @@ static double check_sum_axes(const struct pass *pass)
     for (uint32_t i = 0; i < 4; i++)
         *(i < 4 - inner ? &results : &reduced) *= size[i];
     check_strided(&pass->bindings[0], pass->key.spec[AXES_A_TYPE], size, &p.a);
+    check_sum_pairs(pass, &p, inner);
     assert_true((double)pass->groups[0] * pass->groups[1] * per_group >= results);
     assert_true(pass->groups[1] == 1 || pass->groups[0] == ITEM_GRID);
     assert_true(results + ITEM_GRID * per_group <= 4294967296.0);
@@ -104,6 +124,9 @@ static double check_gather_backward(const struct pass *pass)
     const uint32_t dy_size[4] = {p.size0, p.size1, p.size2, p.width};
     check_strided(&pass->bindings[1], pass->key.spec[ROWS_DY_TYPE], dy_size, &p.dy);
     check_operand(&pass->bindings[2], pass->key.spec[ROWS_Y_TYPE], p.y_offset, y_size, y_stride);
+    const struct strided_params y = {p.y_offset, 0, 0, p.y_row, p.y_col};
+    assert_int_equal(pass->key.spec[ROWS_PAIRS],
+                     are_words(pass->key.spec[ROWS_Y_TYPE], y_size, &y));
     assert_true((double)pass->groups[0] * pass->groups[1] >= p.n_row);
     assert_true(pass->groups[1] == 1 || pass->groups[0] == ITEM_GRID);
     assert_true((uint64_t)pass->groups[2] * ROWS_COLUMNS >= p.width);

@@ -59,6 +59,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[ROWS_DY_TYPE] = dy.dtype;
     pass->key.spec[ROWS_Y_TYPE] = y.dtype;
     pass->key.spec[ROWS_ADD] = rows->add;
+    pass->key.spec[ROWS_PAIRS] = axes_are_pairs(&y, p.y_offset);
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = (uint32_t)least(p.n_row, ITEM_GRID);
     pass->groups[1] = p.n_row / ITEM_GRID + (p.n_row % ITEM_GRID != 0);

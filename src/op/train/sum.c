@@ -48,6 +48,21 @@ static struct vka_tensor slice_of(const struct job *job, const struct vka_tensor
     return view;
 }
 
+/* Whether two neighbouring results of a slice are a whole word of 16-bit elements: those along the last kept
+ * axis. */
+static bool are_pairs(const struct job *job, const struct vka_tensor *y, uint32_t offset)
+{
+    struct vka_tensor t = *y;
+    struct shape *s = &t.shape;
+    const uint32_t last = 3 - job->inner;
+    if (job->inner == 4 || s->size[3] > 1)
+        return false;
+    s->size[3] = s->size[last];
+    s->stride[3] = s->stride[last];
+    s->size[last] = 1;
+    return axes_are_pairs(&t, offset);
+}
+
 static void make_pass(const struct vka_plan *plan, const void *given, const struct slice *slice,
                       struct pass *pass)
 {
@@ -94,6 +109,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->key.spec[AXES_RESULT_LANES] = job->lanes;
     pass->key.spec[AXES_COLUMNS] = job->columns;
     pass->key.spec[AXES_ADD] = job->add;
+    pass->key.spec[AXES_PAIRS] = per_group > 1 && are_pairs(job, &y, p.y.offset);
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = (uint32_t)least(groups, ITEM_GRID);
     pass->groups[1] = saturate(groups / ITEM_GRID + (groups % ITEM_GRID != 0));
