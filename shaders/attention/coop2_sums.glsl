@@ -62,10 +62,10 @@ void finish_rows(uvec2 keys, sequence s)
     PUT_MATRIX(row_max)
     for (uint t = first + gl_SubgroupInvocationID; t < end; t += LANES) {
         float top = uintBitsToFloat(ROW_ELEMENT(t, 0));
-        if (top == NO_MAX)
-            top = MINUS_INFINITY;
-        precise float natural_max = top * 0.69314718; // ln 2
         bool saw = factors[t] != HIDDEN;
+        if (!saw)
+            top = MINUS_INFINITY;
+        precise float natural_max = top * (GENERAL != 0 ? 1.0 : abs(p.scale));
         if (keep)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
         if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)

@@ -1,5 +1,6 @@
 #include "problem_data.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,12 +181,31 @@ static void poison_visible(struct problem_data *d)
     row_of(d, OPERAND_PAST_K, OPERAND_K, head, key, &width)[0] = NAN;
 }
 
+/* Rows of which a float mask leaves nothing of the scores, but hides no key, as padding is often told. Not
+ * beside stored scores, whose type may not hold the sums. */
+static void lower_rows(struct problem_data *d)
+{
+    static const double low[] = {-1e30, -3e38, -FLT_MAX};
+    struct operand *o = &d->operands[OPERAND_MASK];
+    const size_t width = o->count ? o->size[o->rank - 1] : 1;
+    if (o->dtype == VKA_BOOL || d->p->scores_kind != VKA_SCORES_NONE)
+        return;
+    for (size_t i = 0; i < o->count; i += width) {
+        const double x = operand_round(o->dtype, low[rng_range(&d->rng, 0, 2)]);
+        const bool lowered = rng_chance(&d->rng, 5);
+        for (size_t j = i; lowered && j < i + width; j++)
+            o->values[j] = x;
+    }
+}
+
 void problem_fill(struct problem_data *d, enum operand_id first, enum operand_id last)
 {
     for (enum operand_id id = first; id <= last; id++) {
         struct operand *o = &d->operands[id];
         for (size_t i = 0; i < o->count; i++)
             o->values[i] = operand_round(o->dtype, value_of(d->p, id, &d->rng));
+        if (id == OPERAND_MASK)
+            lower_rows(d);
     }
 }
 

@@ -160,8 +160,10 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .v_vec = attention_rows_of(&a->v, 4),
         .k_vectors = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
         .v_vectors = attention_rows_of(&a->v, 8),
-        /* A scale of 0 too: kernels that scale a vector's maximum would make NaN of -inf. */
-        .bias = options->mask || options->softcap != 0 || options->alibi || a->scale == 0,
+        /* A scale of 0 or a subnormal too, and one whose product with log2(e) is infinite: kernels that
+         * scale a vector's maximum would make NaN of -inf, or of 0. */
+        .bias = options->mask || options->softcap != 0 || options->alibi ||
+                !(fabsf(a->scale) > 0x1p-120f && fabsf(a->scale) < 0x1p120f),
         .dropout = options->dropout != 0,
         .reads_masked = options->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
         .ragged = a->n_sequence > 0,
