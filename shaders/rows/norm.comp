@@ -40,20 +40,7 @@ uint n, n_pair;  // elements and pairs of the row
 float power = 1.0; // what is normalised is a value times power, see lib/row_power.glsl
 float mean;       // times power
 
-shared float partial[LANES];
-float reduce_add(float x)
-{
-    uint lane = gl_LocalInvocationIndex;
-    barrier(); // what was reduced before has been read
-    partial[lane] = x;
-    for (uint step = LANES / 2; step > 0; step /= 2) {
-        barrier();
-        if (lane < step)
-            partial[lane] += partial[lane + step];
-    }
-    barrier();
-    return partial[0];
-}
+#include "lib/row_sums.glsl"
 
 // Coordinates of element e of the row.
 uvec4 at_element(uint e)
@@ -151,32 +138,36 @@ float scaled_term(uint pair, float sum)
     return sum + (v.x + v.y);
 }
 
-float variance_term(uint pair, float sum)
+float power_term(uint pair, float sum) { return add_squares(next_pair(pair) * power, sum); }
+
+// Of what is left of the mean, and of squares.
+vec2 centered_term(uint pair, vec2 sum)
 {
     vec2 v = fma(next_pair(pair), vec2(power), vec2(-mean));
     if (2 * pair + 1 >= n)
         v.y = 0.0;
-    return add_squares(v, sum);
+    return vec2(sum.x + (v.x + v.y), add_squares(v, sum.y));
 }
 
 // Sums a term over the row: chains of NORM_BLOCK, then those, then the lanes as a tree.
-#define ROW_SUM(name, term)                                                                        \
-    float name()                                                                                   \
+#define ROW_SUM(type, name, term, reduce)                                                          \
+    type name()                                                                                    \
     {                                                                                              \
-        float total = 0.0;                                                                         \
+        type total = type(0.0);                                                                    \
         for (uint first = gl_LocalInvocationIndex; first < n_pair; first += LANES * NORM_BLOCK) {  \
-            float chain = 0.0;                                                                     \
+            type chain = type(0.0);                                                                \
             uint end = min(first + LANES * NORM_BLOCK, n_pair);                                    \
             for (uint pair = first; pair < end; pair += LANES)                                     \
                 chain = term(pair, chain);                                                         \
             total += chain;                                                                        \
         }                                                                                          \
-        return reduce_add(total);                                                                  \
+        return reduce(total);                                                                      \
     }
-ROW_SUM(sum_squares, square_term)
-ROW_SUM(sum_values, mean_term)
-ROW_SUM(sum_scaled, scaled_term)
-ROW_SUM(sum_variance, variance_term)
+ROW_SUM(float, sum_squares, square_term, reduce_add)
+ROW_SUM(float, sum_values, mean_term, reduce_add)
+ROW_SUM(float, sum_scaled, scaled_term, reduce_add)
+ROW_SUM(float, sum_powers, power_term, reduce_add)
+ROW_SUM(vec2, sum_centered, centered_term, reduce_both)
 
 float finish(uint e, float v, float scale)
 {
@@ -212,15 +203,18 @@ void main()
     float squares;
     if (CENTER) {
         mean = sum_values() / float(n);
-        squares = sum_variance() / float(n);
+        squares = settle_mean(sum_centered() / float(n), mean);
     } else {
         squares = sum_squares() / float(n);
     }
     if (squares_leave_range(squares, p.epsilon)) {
         power = row_power(squares);
-        if (CENTER)
+        if (CENTER) {
             mean = sum_scaled() / float(n);
-        squares = sum_variance() / float(n);
+            squares = settle_mean(sum_centered() / float(n), mean);
+        } else {
+            squares = sum_powers() / float(n);
+        }
     }
     float scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
     for (uint pair = gl_LocalInvocationIndex; pair < n_pair; pair += LANES) {

@@ -31,20 +31,7 @@ uint n;       // elements of the row
 float power = 1.0;   // what was normalised is a value times power, see lib/row_power.glsl
 float mean, scale;  // of those
 
-shared float partial[LANES];
-float reduce_add(float x)
-{
-    uint lane = gl_LocalInvocationIndex;
-    barrier(); // what was reduced before has been read
-    partial[lane] = x;
-    for (uint step = LANES / 2; step > 0; step /= 2) {
-        barrier();
-        if (lane < step)
-            partial[lane] += partial[lane + step];
-    }
-    barrier();
-    return partial[0];
-}
+#include "lib/row_sums.glsl"
 
 // Coordinates of element e of the row.
 uvec4 at_element(uint e)
@@ -85,26 +72,44 @@ float square(uint e)
     return v * v;
 }
 
+// Of what is left of the mean, and of squares.
+vec2 left_and_square(uint e)
+{
+    float v = centered(e);
+    return vec2(v, v * v);
+}
+
 float slope_product(uint e) { return slope(e) * (centered(e) * scale); }
 
 // Sums a term over the row: chains of BACK_BLOCK, then those, then the lanes as a tree.
-#define ROW_SUM(name, term)                                                                        \
-    float name()                                                                                   \
+#define ROW_SUM(type, name, term, reduce)                                                          \
+    type name()                                                                                    \
     {                                                                                              \
-        float total = 0.0;                                                                         \
+        type total = type(0.0);                                                                    \
         for (uint first = gl_LocalInvocationIndex; first < n; first += LANES * BACK_BLOCK) {       \
-            float chain = 0.0;                                                                     \
+            type chain = type(0.0);                                                                \
             uint end = min(first + LANES * BACK_BLOCK, n);                                         \
             for (uint e = first; e < end; e += LANES)                                              \
                 chain += term(e);                                                                  \
             total += chain;                                                                        \
         }                                                                                          \
-        return reduce_add(total);                                                                  \
+        return reduce(total);                                                                      \
     }
-ROW_SUM(sum_values, centered)
-ROW_SUM(sum_squares, square)
-ROW_SUM(sum_slopes, slope)
-ROW_SUM(sum_products, slope_product)
+ROW_SUM(float, sum_values, centered, reduce_add)
+ROW_SUM(float, sum_squares, square, reduce_add)
+ROW_SUM(vec2, sum_both, left_and_square, reduce_both)
+ROW_SUM(float, sum_slopes, slope, reduce_add)
+ROW_SUM(float, sum_products, slope_product, reduce_add)
+
+// Sets the mean; returns the mean square, or the variance.
+float spread()
+{
+    mean = 0.0;
+    if (!CENTER)
+        return sum_squares() / float(n);
+    mean = sum_values() / float(n);
+    return settle_mean(sum_both() / float(n), mean);
+}
 
 void main()
 {
@@ -114,16 +119,10 @@ void main()
         return;
     row_at = uvec4(row / outer.z / outer.y, row / outer.z % outer.y, row % outer.z, 0);
     n = p.size3 * (INNER > 1 ? p.size2 : 1) * (INNER > 2 ? p.size1 : 1) * (INNER > 3 ? p.size0 : 1);
-    mean = 0.0;
-    if (CENTER)
-        mean = sum_values() / float(n);
-    float squares = sum_squares() / float(n);
+    float squares = spread();
     if (squares_leave_range(squares, p.epsilon)) {
         power = row_power(squares);
-        mean = 0.0;
-        if (CENTER)
-            mean = sum_values() / float(n);
-        squares = sum_squares() / float(n);
+        squares = spread();
     }
     scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
     if (gl_LocalInvocationIndex == 0) {
