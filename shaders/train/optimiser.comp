@@ -37,7 +37,8 @@ float adam(float w, float g, uvec4 at)
 {
     uint place_m = place(p.m, at), place_v = place(p.v, at);
     float m = m_words[place_m];
-    m = one_nan(fma(p.rest1, g - m, m));
+    precise float towards = g - m; // from the nearer of both, which a small g beside a large m needs
+    m = one_nan(p.rest1 < 0.5 ? fma(p.rest1, towards, m) : fma(p.rest1 - 1.0, towards, g));
     float v = one_nan(fma(p.rest2 * g, g, p.beta2 * v_words[place_v]));
     m_words[place_m] = m;
     v_words[place_v] = v;
@@ -49,10 +50,12 @@ float adam(float w, float g, uvec4 at)
 float stepped(uvec4 at)
 {
     float w = LOAD(w_words, place(p.w, at), W_TYPE), g = LOAD(g_words, place(p.g, at), G_TYPE);
-    if (KIND == OPTIMISER_ADAMW)
-        w -= rates[p.rate_offset] * p.decay * w;
-    else
-        g = fma(p.decay, w, g);
+    if (p.decay != 0.0) { // 0 times an infinite parameter is NaN
+        if (KIND == OPTIMISER_ADAMW)
+            w -= rates[p.rate_offset] * p.decay * w;
+        else
+            g = fma(p.decay, w, g);
+    }
     return one_nan(KIND == OPTIMISER_SGD ? sgd(w, g, at) : adam(w, g, at));
 }
 
