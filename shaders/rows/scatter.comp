@@ -45,6 +45,6 @@ void main()
         at.z = p.axis == 2 ? row : at.z;
         at.w = p.axis == 3 ? row : at.w;
         uint index = place(p.y, at);
-        STORE(y_words, index, Y_TYPE, x);
+        STORE(y_words, index, Y_TYPE, one_nan(x));
     }
 }
