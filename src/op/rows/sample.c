@@ -7,10 +7,12 @@
 #include "plan/settle.h"
 #include "params/each.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
-#define MOST_LOGITS (1u << 24) /* the kernel counts them in floats */
+#define LEAST_LOGITS (2 * SAMPLE_LANES) /* that take as long as the reductions of a row */
+#define MOST_LOGITS (1u << 24)          /* the kernel counts them in floats */
 
 struct sample {
     struct axes_job axes;
@@ -21,7 +23,9 @@ struct sample {
 
 static struct work work_of(const struct sample *sample, double rows)
 {
-    double n = sample->x.shape.size[3], row = WORK_SCORE * SAMPLE_PASSES * n;
+    const double size = sample->x.shape.size[3];
+    const double n = size < LEAST_LOGITS ? LEAST_LOGITS : size;
+    const double row = WORK_SCORE * SAMPLE_PASSES * n;
     return (struct work){rows * row, row, SAMPLE_PASSES * (n / (SAMPLE_LANES * SAMPLE_EACH) + 10)};
 }
 
@@ -39,7 +43,8 @@ static void make(const struct vka_plan *plan, const struct sample *sample,
         .y_row = (uint32_t)y.shape.stride[2],
         .row_first = slice->first[2],
         .temperature = op->temperature,
-        .top_p = op->top_p,
+        /* a device may take a subnormal for 0, which means all */
+        .top_p = op->top_p > 0 ? fmaxf(op->top_p, FLT_MIN) : 0,
         .min_p = op->min_p,
         .top_k = op->top_k,
         .n_step = op->step ? op->step->shape.size[0] : 0,
