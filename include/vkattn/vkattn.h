@@ -445,7 +445,8 @@ struct vka_attention_options {
     struct vka_tensor *alibi;
     /* The rate, in [0, 1): a weight is kept with probability 1 - rate, and then divided by
      * 1 - rate. The draw is word 0 of Philox4x32-10 with the counter (j, i, h, b) and the key (low
-     * half, high half of dropout_seed); the weight is kept iff (word >> 8) * 2^-24 >= rate. */
+     * half, high half of dropout_seed); the weight is kept iff (word >> 8) * 2^-24 >= rate.
+     * UNSUPPORTED where h or b would pass 65535. */
     float dropout;
     uint64_t dropout_seed;
     /* Added to b, h and i of the draw, for an operation that is a slice of a larger problem:
@@ -706,7 +707,7 @@ VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
  * running, wait again; a timeout of 0 only asks, and its TIMEOUT is not logged. DEVICE_LOST: also
  * if the driver reports success but did not do the work, as every submit ends with a word that is
  * checked here. INVALID: the run is done, but the new keys did not fit a sequence of a cache; or
- * the ticket is not one of this plan. */
+ * the ticket is later than this plan's last run, or earlier than its first. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* vka_plan_submit, then vka_plan_wait with that ticket; statuses of both. */

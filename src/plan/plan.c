@@ -18,6 +18,7 @@ static void release_recording(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
     const bool forked = device_is_forked(device);
+    plan->timed_ticket = 0;
     for (size_t i = 0; i < plan->n_pass; i++)
         for (size_t j = 0; j < MAX_TEXEL_BUFFERS; j++) {
             VkBufferView *view = &plan->passes[i].views[j];
@@ -61,7 +62,6 @@ static enum vka_status restore_plan(struct recorded *self)
 {
     struct vka_plan *plan = plan_of(self);
     plan->lost_ticket = plan->last_ticket;
-    plan->timed_ticket = 0;
     plan->waited = false;
     for (size_t i = 0; i < plan->n_pass; i++)
         for (uint32_t j = 0; j < kernel_table[plan->passes[i].key.kernel].buffers; j++)
@@ -187,7 +187,7 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
                                .predicted = plan->predicted,
                                .serial = plan->device->refusals.serial,
                                .open = true};
-    if (plan->finished || plan->is_recorded)
+    if (plan->finished || plan->is_recorded || plan_has_uploaded(plan))
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is %s", caller,
                          plan->finished ? "finished"
                                         : "being finished: call vka_plan_finish again");
@@ -313,6 +313,9 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
             plan->attached[i]->begin_run(plan->attached[i]);
     ENSURE(queue_submit(plan->device, plan->commands, plan->n_submit, plan_notes_tickets(plan),
                         info, &plan->last_ticket));
+    if (!plan->first_ticket)
+        plan->first_ticket = plan->last_ticket;
+    plan->waited = false;
     if (ticket)
         *ticket = plan->last_ticket;
     return VKA_OK;
@@ -323,12 +326,32 @@ enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
     return plan ? plan_submit(plan, __func__, NULL, ticket) : VKA_INVALID;
 }
 
+/* Of all that is attached, whatever one of them reports; the first report is told. */
+static enum vka_status end_run(struct vka_plan *plan, uint64_t ticket)
+{
+    struct log *log = &plan->device->log;
+    const bool last = ticket == plan->last_ticket;
+    enum vka_status first = VKA_OK;
+    char sentence[sizeof log->error];
+    for (size_t i = 0; i < plan->n_attached; i++) {
+        const enum vka_status status = plan->attached[i]->end_run(plan->attached[i], ticket, last);
+        if (status == VKA_OK || first != VKA_OK)
+            continue;
+        first = status;
+        memcpy(sentence, log->error, sizeof sentence);
+    }
+    plan->waited |= last;
+    if (first != VKA_OK)
+        memcpy(log->error, sentence, sizeof sentence);
+    return first;
+}
+
 enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout)
 {
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    ENSURE_ARG(ticket >= 1 && ticket <= plan->last_ticket,
+    ENSURE_ARG(ticket >= 1 && ticket >= plan->first_ticket && ticket <= plan->last_ticket,
                "%s: ticket %llu is not one of this plan", __func__, (unsigned long long)ticket);
     if (ticket <= plan->lost_ticket)
         return log_error(log, VKA_DEVICE_LOST, "the run was lost with the device");
@@ -342,10 +365,7 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
         ENSURE(plan_read_timestamps(plan));
         plan->timed_ticket = ticket;
     }
-    plan->waited |= ticket == plan->last_ticket;
-    for (size_t i = 0; i < plan->n_attached; i++)
-        ENSURE(plan->attached[i]->end_run(plan->attached[i], ticket, ticket == plan->last_ticket));
-    return VKA_OK;
+    return end_run(plan, ticket);
 }
 
 enum vka_status vka_plan_run(struct vka_plan *plan, uint64_t timeout)

@@ -147,6 +147,11 @@ enum vka_status plan_grid(struct vka_plan *plan, enum vka_dtype dtype, struct vk
     return VKA_OK;
 }
 
+bool plan_has_uploaded(const struct vka_plan *plan)
+{
+    return plan->constants.used && !plan->constants.bytes;
+}
+
 enum vka_status plan_upload_constants(struct vka_plan *plan)
 {
     struct constants *c = &plan->constants;

@@ -27,8 +27,9 @@ enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void 
 /* The grid of a type that HAS_GRID, once for all passes. */
 enum vka_status plan_grid(struct vka_plan *plan, enum vka_dtype dtype, struct vka_tensor *tensor);
 
-/* Gives the constants memory and writes them; waits for that. */
+/* Gives the constants memory and writes them; waits for that. Afterwards there is room for no others. */
 enum vka_status plan_upload_constants(struct vka_plan *plan);
+bool plan_has_uploaded(const struct vka_plan *plan);
 
 /* Makes u32 [bytes / 4] in host-visible memory, kept as long as the plan. */
 enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words);

@@ -95,7 +95,7 @@ struct vka_plan {
     VkDescriptorPool descriptors;
     VkQueryPool queries;
     double *gpu_ms; /* [n_pass], of the last run that was waited for */
-    uint64_t last_ticket, timed_ticket;
+    uint64_t first_ticket, last_ticket, timed_ticket;
     uint64_t lost_ticket; /* runs up to this one were lost with the device */
     bool stale;           /* reads a stale storage */
     struct recorded recorded;

@@ -303,6 +303,10 @@ static void key_chunk_states(struct world *w, uint32_t whole_n_q)
     if (whole_n_q)
         assert_true(count > 0); /* of many rows no keys are split */
     vka_plan_destroy(&plan);
+    op.n_key = 128, op.options.exact_softmax = true,
+    count = 77; /* all keys, not by one fused pass */
+    assert_int_equal(vka_plan_attention_state(w->plan, &op, &count), VKA_OK);
+    assert_int_equal(count, 0);
 }
 
 static void attention_blocks(void **state)

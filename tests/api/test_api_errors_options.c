@@ -54,6 +54,10 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("dropout", .dropout = INFINITY);
     OPTION("dropout_batch", .dropout_batch = 65536);
     OPTION("dropout_head", .dropout_head = 65536);
+    const struct vka_attention_options last = {.dropout = 0.5f, .dropout_batch = 65535},
+                                       head = {.dropout = 0.5f, .dropout_head = 65533};
+    FAILS(VKA_UNSUPPORTED, "65536 batch elements", add(w, &last));
+    FAILS(VKA_UNSUPPORTED, "65536 batch elements", add(w, &head));
     OPTION("norm_epsilon", .norm_epsilon = NAN);
     OPTION("norm_epsilon", .norm_epsilon = INFINITY);
     OPTION("norm_epsilon", .norm_epsilon = -1e-6f);

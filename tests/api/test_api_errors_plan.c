@@ -295,6 +295,34 @@ static void unfinished(void **state)
     vka_plan_destroy(&empty);
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL no_descriptors(VkDevice device,
+                                                     const VkDescriptorPoolCreateInfo *info,
+                                                     const VkAllocationCallbacks *allocator,
+                                                     VkDescriptorPool *pool)
+{
+    (void)device, (void)info, (void)allocator, (void)pool;
+    return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* A plan whose constants are on the device takes no others, though finishing it failed behind that. */
+static void half_finished(void **state)
+{
+    struct world *w = *state;
+    struct vka_plan *plan = NULL;
+    const struct vka_attention_op op = world_attention_op(w);
+    assert_int_equal(
+        vka_plan_create(w->device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan), VKA_OK);
+    assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
+    const PFN_vkCreateDescriptorPool real = w->device->vk.vkCreateDescriptorPool;
+    w->device->vk.vkCreateDescriptorPool = no_descriptors;
+    assert_int_equal(vka_plan_finish(plan), VKA_OUT_OF_HOST_MEMORY);
+    w->device->vk.vkCreateDescriptorPool = real;
+    FAILS(VKA_INVALID, "being finished", vka_plan_add_attention(plan, &op));
+    assert_int_equal(vka_plan_finish(plan), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
+    vka_plan_destroy(&plan);
+}
+
 /* The last test: finishes the plan that all failed calls were made on. */
 static void finished(void **state)
 {
@@ -323,6 +351,7 @@ static void finished(void **state)
     uint64_t ticket = 0;
     assert_int_equal(vka_plan_submit(w->plan, &ticket), VKA_OK);
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, PATIENCE));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, ticket - 1, PATIENCE));
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, ticket + 1, PATIENCE));
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, UINT64_MAX, PATIENCE));
     assert_int_equal(vka_plan_wait(w->plan, ticket, PATIENCE), VKA_OK);
@@ -332,12 +361,12 @@ static void finished(void **state)
 TEST_PROGRAM(api_errors_plan)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear),        cmocka_unit_test(linear_overlaps),
-        cmocka_unit_test(layer),         cmocka_unit_test(layer_overlaps),
-        cmocka_unit_test(layer_cache),   cmocka_unit_test(too_large),
-        cmocka_unit_test(no_kernel),     cmocka_unit_test(creation),
-        cmocka_unit_test(unfinished),    cmocka_unit_test(finished),
-        cmocka_unit_test(world_is_well),
+        cmocka_unit_test(linear),      cmocka_unit_test(linear_overlaps),
+        cmocka_unit_test(layer),       cmocka_unit_test(layer_overlaps),
+        cmocka_unit_test(layer_cache), cmocka_unit_test(too_large),
+        cmocka_unit_test(no_kernel),   cmocka_unit_test(creation),
+        cmocka_unit_test(unfinished),  cmocka_unit_test(half_finished),
+        cmocka_unit_test(finished),    cmocka_unit_test(world_is_well),
     };
     if (!have_device("errors of plans"))
         return 77;

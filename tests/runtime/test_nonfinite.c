@@ -184,6 +184,44 @@ static void too_many_passes(void **state)
     vka_tensor_destroy(&small);
 }
 
+/* Counts are those of the last run, which has to be waited for; also of one that its cache had no room for. */
+static void last_run(void **state)
+{
+    struct vka_device *device = *state;
+    const uint32_t shape[4] = {1, 1, 1, 4};
+    static const float ones[4] = {1, 1, 1, 1}, nans[4] = {NAN, NAN, NAN, NAN};
+    struct vka_tensor *t[4];
+    struct vka_cache *cache = NULL;
+    struct vka_plan *plan = NULL;
+    struct vka_nonfinite_info info;
+    uint64_t ticket;
+    for (int i = 0; i < 4; i++) {
+        check(device, vka_tensor_create(device, VKA_F32, 4, shape, &t[i]));
+        check(device, vka_tensor_write(t[i], ones, sizeof ones));
+    }
+    check(device, vka_cache_create(device,
+                                   VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1,
+                                            .head_dim = 4, .capacity = 1),
+                                   &cache));
+    check(device, vka_plan_create(device, VKA_INFO(vka_plan_info, .count_nonfinite = true), &plan));
+    check(device,
+          vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t[0], .k = t[1], .v = t[2],
+                                                .output = t[3], .cache = cache)));
+    check(device, vka_plan_finish(plan));
+    check(device, vka_plan_run(plan, PATIENCE));
+    expect(plan, 0, "output", 0, 0);
+    check(device, vka_tensor_write(t[0], nans, sizeof nans));
+    check(device, vka_plan_submit(plan, &ticket));
+    assert_int_equal(vka_plan_nonfinite(plan, 0, &info), VKA_INVALID);
+    assert_int_equal(vka_plan_wait(plan, ticket, PATIENCE), VKA_INVALID); /* the cache is full */
+    assert_non_null(strstr(vka_device_error(device), "the cache is full"));
+    expect(plan, 0, "output", 4, 0);
+    vka_plan_destroy(&plan);
+    vka_cache_destroy(&cache);
+    for (int i = 0; i < 4; i++)
+        vka_tensor_destroy(&t[i]);
+}
+
 static void off(void **state)
 {
     struct vka_device *device = *state;
@@ -200,10 +238,8 @@ static void off(void **state)
 TEST_PROGRAM(nonfinite)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(attention),
-        cmocka_unit_test(too_many_passes),
-        cmocka_unit_test(off),
+        cmocka_unit_test(products), cmocka_unit_test(attention), cmocka_unit_test(too_many_passes),
+        cmocka_unit_test(last_run), cmocka_unit_test(off),
     };
     static const struct vka_device_info infos[] = {
         {.struct_size = sizeof *infos},

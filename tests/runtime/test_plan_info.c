@@ -10,8 +10,33 @@
 
 #include "patience.h"
 #include "core/status.h"
+#include "gpu/device.h"
 #include "layers/layer_case.h"
 #include "test_program.h"
+
+static VKAPI_ATTR VkResult VKAPI_CALL no_device(VkPhysicalDevice physical,
+                                                const VkDeviceCreateInfo *info,
+                                                const VkAllocationCallbacks *allocator,
+                                                VkDevice *device)
+{
+    (void)physical, (void)info, (void)allocator, (void)device;
+    return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* A device that is lost for good: what was measured is gone. */
+static void no_times(struct vka_device *device, struct vka_plan *plan)
+{
+    struct vka_pass_info pass;
+    const PFN_vkCreateDevice real = device->instance.vkCreateDevice;
+    assert_int_equal(device->vk.vkDeviceWaitIdle(device->handle), VK_SUCCESS);
+    device->lost = true;
+    device->instance.vkCreateDevice = no_device;
+    assert_int_equal(vka_device_recover(device), VKA_OUT_OF_HOST_MEMORY);
+    assert_int_equal(vka_plan_pass(plan, 0, &pass), VKA_OK);
+    assert_true(pass.gpu_ms < 0);
+    device->instance.vkCreateDevice = real;
+    assert_int_equal(vka_device_recover(device), VKA_OK);
+}
 
 static void timestamps(void **state)
 {
@@ -39,6 +64,8 @@ static void timestamps(void **state)
             }
             assert_true(!measured || (sum > 0 && sum * 1e6 < PATIENCE));
         }
+        if (measured)
+            no_times(device, plan);
         vka_plan_destroy(&plan);
     }
     rig_destroy(&rig);

@@ -283,6 +283,7 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
     ENSURE_ARG(op->n_key, "%s: n_key is 0", __func__);
     ENSURE(attention_choose(plan, &a, &(struct attention_inputs){.new_k = op->k, .new_v = op->v}));
     const struct head_slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
-    *count = why_not(plan, &a.choice) ? 0 : attention_count_state(&a, &all);
+    *count =
+        op->options.exact_softmax || why_not(plan, &a.choice) ? 0 : attention_count_state(&a, &all);
     return VKA_OK;
 }

@@ -129,6 +129,14 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(options->dropout_batch <= UINT16_MAX && options->dropout_head <= UINT16_MAX,
                "%s: dropout_batch is %u and dropout_head %u, not both up to 65535", caller,
                options->dropout_batch, options->dropout_head);
+    const uint64_t batch = a->n_sequence > a->batch ? a->n_sequence : a->batch;
+    if (options->dropout > 0 && (options->dropout_batch + batch > UINT16_MAX + 1u ||
+                                 options->dropout_head + (uint64_t)a->n_head > UINT16_MAX + 1u))
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: dropout draws for 65536 batch elements and heads, not for %llu and "
+                         "%u from %u and %u on",
+                         caller, (unsigned long long)batch, a->n_head, options->dropout_batch,
+                         options->dropout_head);
     ENSURE_ARG(isfinite(options->norm_epsilon) && options->norm_epsilon >= 0,
                "%s: norm_epsilon is %g, not a number from 0", caller,
                (double)options->norm_epsilon);
