@@ -94,6 +94,17 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
     return t->values && t->want ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
 }
 
+/* A row of equal values, whose mean is theirs: with a bias, which is then all that is left. */
+static enum vka_status level_row(struct check *c, struct norm_case *t)
+{
+    const double x = operand_round(t->x.dtype, rng_uniform(&c->rng, 100, 60000));
+    if (!t->bias.view || t->residual.view || t->op.gate_first)
+        return VKA_OK;
+    for (size_t i = t->x.count - t->n; i < t->x.count; i++)
+        t->x.values[i] = x;
+    return operand_write(&t->x);
+}
+
 static enum vka_status fill(struct check *c, struct norm_case *t)
 {
     enum vka_status status = model_fill(c, &t->x, -2, 3);
@@ -109,6 +120,8 @@ static enum vka_status fill(struct check *c, struct norm_case *t)
         status = model_fill(c, &t->bias, -2, 2);
     if (status == VKA_OK)
         status = model_fill(c, &t->gate, -4, 4);
+    if (status == VKA_OK)
+        status = level_row(c, t);
     if (status == VKA_OK && t->sum.view)
         status = operand_write_noise(&t->sum, &c->rng);
     return status;
