@@ -120,7 +120,7 @@ float dot_added(vec4 a, vec4 b, float to)
 
 // A row whose squares, or products with states up to 2^100, might overflow is shrunk, as its epsilon is,
 // before it is divided by its length: by how much follows from its largest feature, so that products with
-// states down to 2^-100 are no subnormals.
+// states down to 2^-90 are no subnormals.
 const float LARGE = 1048576.0;              // 2^20
 const float HUGE = 7.205759403792794e16;    // 2^56
 const float SHRINK = 1.4551915228366852e-11; // 2^-36
