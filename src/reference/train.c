@@ -113,9 +113,10 @@ void ref_optimiser(const struct vka_optimiser_op *op, size_t n, int64_t step, do
     double rate = op->learning_rate;
     double first = 1 - pow(beta1, (double)step), second = 1 - pow(beta2, (double)step);
     for (size_t i = 0; i < n; i++) {
-        double d = g[i] + (op->kind == VKA_ADAMW ? 0 : op->weight_decay * w[i]);
+        const double decay = op->weight_decay != 0 ? op->weight_decay * w[i] : 0; /* of Inf by 0 */
+        double d = g[i] + (op->kind == VKA_ADAMW ? 0 : decay);
         if (op->kind == VKA_ADAMW)
-            w[i] -= rate * op->weight_decay * w[i];
+            w[i] -= rate * decay;
         if (op->kind == VKA_SGD) {
             if (op->momentum > 0) {
                 m[i] = op->momentum * m[i] + d;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <reference/train.h>
 #include <vkattn/vkattn_train.h>
 
 #include "patience.h"
@@ -269,9 +270,60 @@ static void accumulated(void **state)
     }
 }
 
+/* Infinite parameters stay so without decay, and a beta1 of 0 forgets a large gradient. */
+static void optimiser_points(void **state)
+{
+    enum { N = 4, TENSORS = 4 };
+    struct vka_device *device = *state;
+    static const float start[N] = {INFINITY, -INFINITY, 1, 1}, none[N] = {0};
+    static const float gradients[2][N] = {{0, 1, 1, 1}, {0, 1, 1e-3f, 1e-9f}};
+    for (int kind = VKA_SGD; kind <= VKA_ADAMW; kind++) {
+        const uint32_t n = N, one = 1;
+        struct vka_tensor *t[TENSORS], *step = NULL;
+        struct vka_plan *plan = NULL;
+        float w[N];
+        double want[N], g[N], m[N] = {0}, v[N] = {0};
+        for (int i = 0; i < TENSORS; i++) {
+            ASSERT_OK(vka_tensor_create(device, VKA_F32, 1, &n, &t[i]));
+            ASSERT_OK(vka_tensor_write(t[i], i ? none : start, sizeof start));
+        }
+        ASSERT_OK(vka_tensor_create(device, VKA_I32, 1, &one, &step));
+        ASSERT_OK(vka_tensor_write(step, none, sizeof *none));
+        const bool adam = kind != VKA_SGD;
+        const struct vka_parameter p = {t[0], t[1], adam ? t[2] : NULL, adam ? t[3] : NULL};
+        const struct vka_optimiser_op op = {.struct_size = sizeof op,
+                                            .kind = (enum vka_optimiser)kind,
+                                            .parameters = &p,
+                                            .n_parameter = 1,
+                                            .learning_rate = 0.1,
+                                            .given = adam ? VKA_GIVEN_BETA1 | VKA_GIVEN_BETA2 : 0,
+                                            .step = adam ? step : NULL};
+        ASSERT_OK(vka_plan_create(device, NULL, &plan));
+        ASSERT_OK(vka_plan_add_optimiser(plan, &op));
+        ASSERT_OK(vka_plan_finish(plan));
+        for (int i = 0; i < N; i++)
+            want[i] = (double)start[i];
+        for (int run = 0; run < 2; run++) {
+            ASSERT_OK(vka_tensor_write(t[1], gradients[run], sizeof *gradients));
+            ASSERT_OK(vka_plan_run(plan, PATIENCE));
+            for (int i = 0; i < N; i++)
+                g[i] = (double)gradients[run][i];
+            ref_optimiser(&op, N, run + 1, want, g, m, v);
+        }
+        ASSERT_OK(vka_tensor_read(t[0], w, sizeof w));
+        for (int i = 0; i < N; i++)
+            assert_true((double)w[i] == want[i] || fabs((double)w[i] - want[i]) < 1e-6);
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&step);
+        for (int i = 0; i < TENSORS; i++)
+            vka_tensor_destroy(&t[i]);
+    }
+}
+
 TEST_PROGRAM(train_operations)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(binary), cmocka_unit_test(rotary),
-                                       cmocka_unit_test(accumulated)};
+                                       cmocka_unit_test(accumulated),
+                                       cmocka_unit_test(optimiser_points)};
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
