@@ -267,7 +267,11 @@ struct attention_backward_params {
 #define BACKWARD_COOP_VECS 13 /* which of q, k, v and dy have rows of whole, aligned vectors of 8 */
 #define BACKWARD_COOP_GENERAL 14
 #define BACKWARD_COOP_BATCH 15
-#define BACKWARD_COOP_SPECS 16
+#define BACKWARD_COOP_FORM 16 /* of a step: see train/backward_direct.glsl */
+#define BACKWARD_COOP_SPECS 17
+#define BACKWARD_BY_DEPTH 0 /* DEPTH features of both sides at a time */
+#define BACKWARD_DIRECT 1
+#define BACKWARD_APART 2
 #define BACKWARD_SUMS 0
 #define BACKWARD_QUERIES 1
 #define BACKWARD_KEYS 2

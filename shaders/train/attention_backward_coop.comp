@@ -1,7 +1,7 @@
 // attention_backward on the device's matrix spans: 16-bit q, k, v and dy of one type, float32 scores,
 // softmax and sums. COLUMNS subgroups take M own rows: each scores some of the others of a step,
-// and adds some of the features. Operands of both products go through shared memory; the results
-// stay in matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those
+// and adds some of the features. Operands of both products go through shared memory, but for own rows
+// in the forms of backward_direct.glsl; the results stay in matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those
 // of an own row times the power of two that uses the range of the type. Sums are those of a step,
 // then of a span.
 #version 450
@@ -35,6 +35,7 @@ layout(constant_id = BACKWARD_COOP_B) const uint B = 64;
 layout(constant_id = BACKWARD_COOP_VECS) const uint VECS = 0;
 layout(constant_id = BACKWARD_COOP_GENERAL) const bool GENERAL = true;
 layout(constant_id = BACKWARD_COOP_BATCH) const uint BATCH = 2;
+layout(constant_id = BACKWARD_COOP_FORM) const uint FORM = BACKWARD_BY_DEPTH;
 
 layout(local_size_x_id = BACKWARD_COOP_THREADS) in;
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
@@ -56,6 +57,7 @@ layout(binding = 11) buffer Results2 { float b_sums[]; };
 layout(binding = 12) readonly buffer Params { attention_backward_params p; };
 #include "lib/mask.glsl"
 
+const bool FEW_REGISTERS = BATCH == 1; // Intel's compiler spills where more is unrolled
 const bool OWNS_KEYS = STAGE == BACKWARD_KEYS;
 const uint QUERIES = OWNS_KEYS ? OTHERS : OWN;
 const uint LANES = THREADS / SUBGROUPS, LANES_X = OTHERS / 8; // of a subgroup; that share a row
@@ -71,13 +73,27 @@ const uint T = TA + TB;
 const uint DEPTH8 = DEPTH / 8, PITCH = DEPTH8 + 1, TURNED_PITCH = OTHERS / 8 + 1;
 const uint OPERANDS = (OWN + OTHERS) * PITCH;
 const uint TURNED = (OWNS_KEYS && B > A ? B : A) * TURNED_PITCH;
-shared uvec4 stage[OPERANDS > TURNED ? OPERANDS : TURNED];
-// Scores or gradients of weights [own][4 others]; 16-bit gradients of scores [own][8 others], then
-// weights; matrices of results, M * N of each subgroup.
+const uint DEPTH_SIZE = OPERANDS > TURNED ? OPERANDS : TURNED;
+// The tile: scores or gradients of weights [own][4 others]; 16-bit gradients of scores [own][8 others],
+// then weights; matrices of results, M * N of each subgroup.
 const uint S_PITCH = OTHERS / 4 + 1, W_PITCH = OTHERS / 8 + 1;
 const uint WEIGHTS = OWN * W_PITCH, RESULTS = SUBGROUPS * M * N / 4;
-const uint TILE = OWN * S_PITCH > 2 * WEIGHTS ? OWN * S_PITCH : 2 * WEIGHTS;
-shared uvec4 tile[TILE > RESULTS ? TILE : RESULTS];
+const uint SCORED = OWN * S_PITCH > 2 * WEIGHTS ? OWN * S_PITCH : 2 * WEIGHTS;
+const uint TILE = SCORED > RESULTS ? SCORED : RESULTS;
+// Where DIRECT is set, in one place after another: all features of others, as rows; scores and gradients of
+// weights; both sides' others turned; results. Beside them the weights. With APART the others turned
+// are beside them, and the weights lie where the scores were.
+const bool DIRECT = FORM != BACKWARD_BY_DEPTH, APART = FORM == BACKWARD_APART;
+const uint HEAD_PITCH = HEAD / 8 + 1, VALUE_PITCH = VALUE / 8 + 1;
+const uint ROWS_SIZE = OTHERS * (HEAD_PITCH + VALUE_PITCH), PAIR_SIZE = 2 * OWN * S_PITCH;
+const uint BOTH_TURNED = STAGE == BACKWARD_SUMS ? 0 : (OWNS_KEYS ? A + B : A) * TURNED_PITCH;
+const uint KEPT = STAGE == BACKWARD_SUMS ? 0 : (OWNS_KEYS ? 2 : 1) * WEIGHTS;
+const uint LONGER = ROWS_SIZE > PAIR_SIZE ? ROWS_SIZE : PAIR_SIZE;
+const uint LONGEST = LONGER > RESULTS ? LONGER : RESULTS; // PAIR_SIZE is more than KEPT
+const uint POOL = APART || LONGEST > BOTH_TURNED ? LONGEST : BOTH_TURNED;
+const uint TURNED_AT = APART ? POOL : 0;
+const uint TILE_AT = DIRECT ? 0 : DEPTH_SIZE, WEIGHTS_AT = APART ? 0 : DIRECT ? POOL : DEPTH_SIZE;
+shared uvec4 stage[DIRECT ? POOL + (APART ? BOTH_TURNED : KEPT) : DEPTH_SIZE + TILE];
 #ifndef BFLOAT16
 shared uint tops[2 * OWN]; // bits of the largest of each row: gradients of scores, then weights
 shared vec4 factors[2 * OWN / 4]; // matrices are loaded from multiples of 16 bytes
@@ -85,8 +101,9 @@ shared vec4 factors[2 * OWN / 4]; // matrices are loaded from multiples of 16 by
 shared vec2 lane_sums[STAGE == BACKWARD_SUMS ? OWN * LANES_X : 1];
 shared uvec2 ranges[QUERIES]; // of visible keys, but for the mask
 shared vec4 infos[QUERIES];   // log-sum-exp, 1 / Z, Z, Y, see BACKWARD_ROW_
-shared uint bounds[5]; // least first key, greatest end, greatest first, least end, a row sees no key
-shared uint nonfinite[2]; // first and end of the others of steps that had NaN or Inf
+// Their sizes are multiples of 16 bytes, as what some compilers lay after them needs.
+shared uint bounds[8]; // least first key, greatest end, greatest first, least end, a row sees no key
+shared uint nonfinite[4]; // first and end of the others of steps that had NaN or Inf
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
 #define LEFT coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
@@ -94,7 +111,11 @@ shared uint nonfinite[2]; // first and end of the others of steps that had NaN o
 ACCUMULATOR sums[T > 0 ? T : 1];
 uint key_head, head; // of this pass; head: the query head of the span
 uint own_first, a_first, b_first;
-float alibi;
+// Rows of a tile that are another workgroup's, see place_own, or past the end.
+#define OF_OTHERS(own) ((own) < p.own_first + gl_WorkGroupID.x * OWN || (own) >= p.own_end)
+float alibi, scale;
+float dead_weight; // of keys before dead_end, in a row that sees none
+uint dead_end;
 bool tested; // some weight of the step may be hidden
 
 uint column() { return gl_SubgroupID % COLUMNS; }
@@ -102,115 +123,11 @@ uint first_lane_row() { return gl_SubgroupID / COLUMNS * M; } // of the tile
 uint lane_row() { return gl_LocalInvocationIndex / LANES_X; }
 uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
 
+#define KEEPS_MASK !FEW_REGISTERS
+#define LANE_A_QUERY // QUERIES are not more than THREADS
 #include "train/backward_scores.glsl"
 
-// ---- Rows of both sides -------------------------------------------------------------------------
-
-#define LOAD8(to, name, base, d, dim, vec)                                                         \
-    {                                                                                              \
-        if ((VECS & vec) != 0) {                                                                   \
-            if ((d) < dim)                                                                         \
-                to = name##_vectors[(base) + (d) >> 3];                                            \
-        } else {                                                                                   \
-            [[dont_unroll]] for (uint i = 0; i < 8; i += 2) {                                      \
-                to.x = GATHER_PAIR(name##_words, (base) + (d), dim - min(d, dim), i);              \
-                to = to.yzwx;                                                                      \
-            }                                                                                      \
-        }                                                                                          \
-    }
-
-// Vector at feature d of a query or of its output's gradient; 0 past the end of the row.
-uvec4 load_query(bool second, uint query, uint d)
-{
-    uvec4 y = uvec4(0);
-    query = min(query, p.n_q - 1);
-    if (second)
-        LOAD8(y, dy,
-              p.dy_offset + gl_WorkGroupID.z * p.dy_batch + head * p.dy_head + query * p.dy_row, d,
-              p.value_dim, BACKWARD_DY_VEC)
-    else
-        LOAD8(y, q, p.q_offset + gl_WorkGroupID.z * p.q_batch + head * p.q_head + query * p.q_row, d,
-              p.head_dim, BACKWARD_Q_VEC)
-    return y;
-}
-
-// Vector at feature d of a key or value.
-uvec4 load_key(bool second, uint key, uint d)
-{
-    uvec4 y = uvec4(0);
-    key = min(key, p.mask.n_kv - 1);
-    if (second)
-        LOAD8(y, v, p.v_offset + gl_WorkGroupID.z * p.v_batch + key_head * p.v_head + key * p.v_row,
-              d, p.value_dim, BACKWARD_V_VEC)
-    else
-        LOAD8(y, k, p.k_offset + gl_WorkGroupID.z * p.k_batch + key_head * p.k_head + key * p.k_row,
-              d, p.head_dim, BACKWARD_K_VEC)
-    return y;
-}
-
-uvec4 load_own(bool second, uint row, uint d)
-{
-    return OWNS_KEYS ? load_key(second, row, d) : load_query(second, row, d);
-}
-
-uvec4 load_other(bool second, uint row, uint d)
-{
-    return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
-}
-
-// Stores features first .. first + DEPTH - 1 of n rows at vector `to` of the stage. BATCH loads are
-// in flight before a store.
-#define STAGE_ROWS(n, to, load, second, row, first)                                                \
-    [[dont_unroll]] for (uint first_ = gl_LocalInvocationIndex; first_ < (n)*DEPTH8;               \
-                         first_ += THREADS * BATCH) {                                              \
-        uvec4 loaded_[BATCH];                                                                      \
-        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
-            uint i_ = min(first_ + b_ * THREADS, (n)*DEPTH8 - 1);                                  \
-            loaded_[b_] = load(second, row + i_ / DEPTH8, first + i_ % DEPTH8 * 8);                \
-        }                                                                                          \
-        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
-            uint i_ = first_ + b_ * THREADS;                                                       \
-            if (i_ < (n)*DEPTH8)                                                                   \
-                stage[(to) + i_ / DEPTH8 * PITCH + i_ % DEPTH8] = loaded_[b_];                     \
-        }                                                                                          \
-    }
-
-// Stores words w of two neighbouring rows, features 2 w and 2 w + 1 of a vector.
-#define STORE_TURNED(w)                                                                            \
-    stage[at + 2 * w * TURNED_PITCH][pair % 4] = low_halves(x[w], y[w]);                           \
-    stage[at + (2 * w + 1) * TURNED_PITCH][pair % 4] = high_halves(x[w], y[w]);
-
-// Replaces NaN and Inf of others by 0 and notes the step: finish_result adds them to those that see
-// them.
-uvec4 clean(uvec4 vector, uint other)
-{
-    uvec4 y = uvec4(finite(vector.x), finite(vector.y), finite(vector.z), finite(vector.w));
-    if (y != vector) {
-        atomicMin(nonfinite[0], other);
-        atomicMax(nonfinite[1], other + OTHERS);
-    }
-    return y;
-}
-
-// Stores `width` features of the others of a step, from `first` on, turned.
-void stage_turned(bool second, uint other, uint first, uint width)
-{
-    const uint PAIRS = OTHERS / 2;
-    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < PAIRS * width / 8; i += THREADS) {
-        uint pair = i % PAIRS, d = i / PAIRS * 8;
-        uvec4 x = load_other(second, other + 2 * pair, first + d);
-        uvec4 y = load_other(second, other + 2 * pair + 1, first + d);
-        if (tested) {
-            x = clean(x, other);
-            y = clean(y, other);
-        }
-        uint at = d * TURNED_PITCH + pair / 4;
-        STORE_TURNED(0)
-        STORE_TURNED(1)
-        STORE_TURNED(2)
-        STORE_TURNED(3)
-    }
-}
+#include "train/backward_staged.glsl"
 
 // ---- A step -------------------------------------------------------------------------------------
 
@@ -238,27 +155,15 @@ void multiply(bool second, uint other)
         }
     }
     [[unroll]] for (uint n = 0; n < SCORES; n++)
-        coopMatStore(x[n], tile,
-                     first_lane_row() * S_PITCH + (column() * SCORES + n) * (N / 4), S_PITCH,
-                     gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(x[n], stage,
+                     TILE_AT + first_lane_row() * S_PITCH + (column() * SCORES + n) * (N / 4),
+                     S_PITCH, gl_CooperativeMatrixLayoutRowMajor);
     barrier();
 }
 
 vec4 read_tile(uint i)
 {
-    return uintBitsToFloat(tile[lane_row() * S_PITCH + lane_others() / 4 + i]);
-}
-
-void differentiate_one(inout float s, inout float g, uint other, uint i)
-{
-    uint column = lane_others() + i, t = OWNS_KEYS ? column : lane_row();
-    uint query = OWNS_KEYS ? other + column : own_first + lane_row();
-    uint key = OWNS_KEYS ? own_first + lane_row() : other + column;
-    differentiate(s, g, t, query, key);
-    if (floatBitsToUint(s) == HIDDEN_BITS)
-        s = 0.0;
-    if (floatBitsToUint(g) == HIDDEN_BITS)
-        g = 0.0;
+    return uintBitsToFloat(stage[TILE_AT + lane_row() * S_PITCH + lane_others() / 4 + i]);
 }
 
 float greatest(vec4 x, vec4 y)
@@ -289,19 +194,17 @@ void store_weights(bool second, vec4 x, vec4 y)
     if (lane_others() == 0)
         factors[row / 4][row % 4] = factor;
 #endif
-    tile[row * W_PITCH + lane_others() / 8] = pack(x, y);
+    stage[WEIGHTS_AT + row * W_PITCH + lane_others() / 8] = pack(x, y);
 }
 
-// Adds the others from feature `first` on to the matrices from `sum` on, of which a subgroup has n.
-void add_others(bool second, uint other, uint first, uint width, uint sum, uint n)
+// Adds others that lie turned at `turned` to the matrices from `sum` on, of which a subgroup has n.
+void add_turned(bool second, uint turned, uint sum, uint n)
 {
-    barrier(); // the stage is free, the weights are stored
-    stage_turned(second, other, first, width);
-    barrier();
-    uint row = (second ? OWN : 0) + first_lane_row(), mine = column() * n * N;
+    uint row = (second ? OWN : 0) + first_lane_row();
+    uint mine = turned + column() * n * N * TURNED_PITCH;
     LEFT a[OTHERS / K];
     [[unroll]] for (uint k = 0; k < OTHERS / K; k++)
-        coopMatLoad(a[k], tile, row * W_PITCH + k * (K / 8), W_PITCH,
+        coopMatLoad(a[k], stage, WEIGHTS_AT + row * W_PITCH + k * (K / 8), W_PITCH,
                     gl_CooperativeMatrixLayoutRowMajor);
 #ifndef BFLOAT16
     ACCUMULATOR factor;
@@ -315,7 +218,7 @@ void add_others(bool second, uint other, uint first, uint width, uint sum, uint 
 #endif
         [[unroll]] for (uint k = 0; k < OTHERS / K; k++) {
             RIGHT b;
-            coopMatLoad(b, stage, (mine + j * N) * TURNED_PITCH + k * (K / 8), TURNED_PITCH,
+            coopMatLoad(b, stage, mine + j * N * TURNED_PITCH + k * (K / 8), TURNED_PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
             x = coopMatMulAdd(a[k], b, x);
         }
@@ -327,24 +230,41 @@ void add_others(bool second, uint other, uint first, uint width, uint sum, uint 
     }
 }
 
+// Adds the others from feature `first` on.
+void add_others(bool second, uint other, uint first, uint width, uint sum, uint n)
+{
+    barrier(); // the stage is free, the weights are stored
+    stage_turned(second, other, first, width);
+    barrier();
+    add_turned(second, 0, sum, n);
+}
+
+#include "train/backward_eight.glsl"
+#include "train/backward_direct.glsl"
+
 void step(uint other)
 {
+    vec4 s0, s1, g0, g1;
 #ifndef BFLOAT16
-    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
-        tops[i] = 0;
+    if (!DIRECT)
+        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
+            tops[i] = 0;
 #endif
-    multiply(false, other);
-    vec4 s0 = p.scale * read_tile(0), s1 = p.scale * read_tile(1);
-    multiply(true, other); // waits before it writes
-    vec4 g0 = read_tile(0), g1 = read_tile(1);
-    [[dont_unroll]] for (uint i = 0; i < 4; i++) {
-        differentiate_one(s0.x, g0.x, other, i);
-        differentiate_one(s1.x, g1.x, other, 4 + i);
-        s0 = s0.yzwx; // by constants: some compilers keep a vector that a loop indexes in memory
-        s1 = s1.yzwx;
-        g0 = g0.yzwx;
-        g1 = g1.yzwx;
+    if (DIRECT) {
+        multiply_both(other);
+        g0 = read_tile(OWN * S_PITCH);
+        g1 = read_tile(OWN * S_PITCH + 1);
+        s0 = scale * read_tile(0);
+        s1 = scale * read_tile(1);
+    } else {
+        multiply(false, other);
+        s0 = scale * read_tile(0);
+        s1 = scale * read_tile(1);
+        multiply(true, other); // waits before it writes
+        g0 = read_tile(0);
+        g1 = read_tile(1);
     }
+    differentiate_all(s0, s1, g0, g1, other);
     if (STAGE == BACKWARD_SUMS) {
         vec4 s = s0 + s1, g = g0 + g1;
         lane_sums[gl_LocalInvocationIndex] +=
@@ -360,10 +280,20 @@ void step(uint other)
     store_weights(false, s0, s1);
     if (TB > 0)
         store_weights(true, g0, g1);
-    if (TA > 0)
-        add_others(false, other, a_first, A, 0, TA);
-    if (TB > 0)
-        add_others(true, other, b_first, B, TA, TB);
+    if (DIRECT) {
+        if (!APART)
+            store_both_turned(other);
+        barrier();
+        if (TA > 0)
+            add_turned(false, TURNED_AT, 0, TA);
+        if (TB > 0)
+            add_turned(true, TURNED_AT + A * TURNED_PITCH, TA, TB);
+    } else {
+        if (TA > 0)
+            add_others(false, other, a_first, A, 0, TA);
+        if (TB > 0)
+            add_others(true, other, b_first, B, TA, TB);
+    }
 }
 
 // ---- Results ------------------------------------------------------------------------------------
@@ -377,7 +307,7 @@ float find_nonfinite(bool second, uint own, uint d)
     [[dont_unroll]] for (uint other = nonfinite[0]; other < end; other++) {
         uint query = OWNS_KEYS ? other : own, key = OWNS_KEYS ? own : other;
         bool dead = floatBitsToUint(rows[row_index(query) + BACKWARD_ROW_LOG_SUM]) == 0xff800000u;
-        uvec2 range = mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
+        uvec2 range = range_of(query);
         bool weighs = key >= range.x && key < range.y;
         if (GENERAL && weighs)
             weighs = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);
@@ -386,7 +316,8 @@ float find_nonfinite(bool second, uint own, uint d)
                      key < mask_end(batch_of());
         if (!weighs)
             continue;
-        uint word = load_other(second, other, d / 8 * 8)[d % 8 / 2];
+        uint word = DIRECT ? other_word(second, other, d)
+                           : load_other(second, other, d / 8 * 8)[d % 8 / 2];
         uint bits = half_bits(word, d);
         if (is_nonfinite(bits))
             x = second ? fma(kept(query, key), decode(word, d, HALF_TYPE), x)
@@ -398,7 +329,7 @@ float find_nonfinite(bool second, uint own, uint d)
 // Adds x, feature d of own row `own`, to the result, or stores it there.
 void finish_result(bool second, float x, uint own, uint d, uint span)
 {
-    if (own >= p.own_end || d >= (second ? p.value_dim : p.head_dim))
+    if (OF_OTHERS(own) || d >= (second ? p.value_dim : p.head_dim))
         return;
     x += find_nonfinite(second, own, d);
     uint of_head = OWNS_KEYS ? key_head : head;
@@ -422,18 +353,18 @@ void subgroup_barrier_shared()
 // Each matrix goes over the tile, as constants alone index the matrices.
 void store_sums(uint span)
 {
-    uint mine = gl_SubgroupID * (M * N / 4);
+    uint mine = TILE_AT + gl_SubgroupID * (M * N / 4);
     barrier(); // the tile is free
     [[dont_unroll]] for (uint j = 0; j < T; j++) {
         [[unroll]] for (uint i = 0; i < T; i++)
             if (i == j)
-                coopMatStore(sums[i], tile, mine, N / 4, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatStore(sums[i], stage, mine, N / 4, gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();
         bool second = j >= TA;
         uint first = second ? b_first + (column() * TB + j - TA) * N
                             : a_first + (column() * TA + j) * N;
         [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
-            float x = uintBitsToFloat(tile[mine + e / 4][e % 4]);
+            float x = uintBitsToFloat(stage[mine + e / 4][e % 4]);
             finish_result(second, x, own_first + first_lane_row() + e / N, first + e % N, span);
         }
         subgroup_barrier_shared();
@@ -450,6 +381,7 @@ void store_sums(uint span)
 void main()
 {
     uint feature_tile = find_place();
+    place_own();
     a_first = feature_tile * A;
     b_first = feature_tile * B;
     [[unroll]] for (uint i = 0; i < T; i++)

@@ -13,8 +13,72 @@ uint row_index(uint query)
 uint batch_of() { return p.batch_first + gl_WorkGroupID.z; }
 uint head_of() { return p.head_first + head; }
 
-// Sets ranges, infos and bounds. A row that sees no key gives weights to all keys before the length, but
-// where masked_row says 0; rows past the end see none and give none.
+#ifdef KEEPS_MASK
+// What mask_range reads, where it is read often: what is not asked for never applies.
+struct kept_mask {
+    int offset, left, right, end;
+};
+kept_mask kept_fields;
+
+void keep_mask()
+{
+    const int NONE = 0x7fffffff;
+    kept_fields.offset = mask_query_offset(batch_of());
+    kept_fields.end = int(mask_end(batch_of()));
+    if (mask_has(MASK_TENSOR))
+        kept_fields.end = min(kept_fields.end, int(p.mask.mask_n_kv));
+    kept_fields.left = mask_has(MASK_WINDOW_LEFT) ? p.mask.window_left : NONE;
+    kept_fields.right = mask_has(MASK_WINDOW_RIGHT) ? p.mask.window_right : NONE;
+    if (mask_has(MASK_CAUSAL))
+        kept_fields.right = min(kept_fields.right, 0);
+}
+
+uvec2 range_of(uint query)
+{
+    if (!KEEPS_MASK)
+        return mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
+    int position = kept_fields.offset + int(query);
+    int first = position > kept_fields.left ? position - kept_fields.left : 0;
+    int end = max(position < kept_fields.end - kept_fields.right ? position + kept_fields.right + 1 : kept_fields.end, 0);
+    return uvec2(min(first, end), end);
+}
+#else
+uvec2 range_of(uint query)
+{
+    return mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
+}
+#endif
+
+// Sets the range and info of row t of a tile, and what it adds to bounds. A row that sees no key gives
+// weights to all keys before the length, but where masked_row says 0; rows past the end see none and give
+// none.
+void find_query(uint first, uint t)
+{
+    uint query = first + t, at = row_index(min(query, p.n_q - 1));
+    uvec2 range = uvec2(0);
+    vec4 info = vec4(0.0);
+    if (query < p.n_q) {
+        range = range_of(query);
+        float z = STAGE == BACKWARD_SUMS ? 1.0 : rows[at + BACKWARD_ROW_SUM];
+        info = vec4(rows[at + BACKWARD_ROW_LOG_SUM], 1.0 / z, z,
+                    STAGE == BACKWARD_SUMS ? 0.0 : rows[at + BACKWARD_ROW_SUM + 1]);
+    }
+    ranges[t] = range;
+    infos[t] = info;
+    bool dead = query < p.n_q && floatBitsToUint(info.x) == 0xff800000u;
+    if (OWNS_KEYS && dead && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO) {
+        range = uvec2(0, mask_end(batch_of()));
+        atomicOr(bounds[4], 1u);
+    }
+    if (range.x < range.y) {
+        atomicMin(bounds[0], range.x);
+        atomicMax(bounds[1], range.y);
+    }
+    atomicMax(bounds[2], range.x);
+    atomicMin(bounds[3], range.y);
+}
+
+// Sets ranges, infos and bounds.
 void find_queries(uint first)
 {
     uint lane = gl_LocalInvocationIndex;
@@ -22,30 +86,13 @@ void find_queries(uint first)
     if (lane < 5)
         bounds[lane] = lane % 3 == 0 && lane < 4 ? 0xffffffffu : 0;
     barrier();
-    for (uint t = lane; t < QUERIES; t += THREADS) {
-        uint query = first + t, at = row_index(min(query, p.n_q - 1));
-        uvec2 range = uvec2(0);
-        vec4 info = vec4(0.0);
-        if (query < p.n_q) {
-            range = mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
-            float z = STAGE == BACKWARD_SUMS ? 1.0 : rows[at + BACKWARD_ROW_SUM];
-            info = vec4(rows[at + BACKWARD_ROW_LOG_SUM], 1.0 / z, z,
-                        STAGE == BACKWARD_SUMS ? 0.0 : rows[at + BACKWARD_ROW_SUM + 1]);
-        }
-        ranges[t] = range;
-        infos[t] = info;
-        bool dead = query < p.n_q && floatBitsToUint(info.x) == 0xff800000u;
-        if (OWNS_KEYS && dead && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO) {
-            range = uvec2(0, mask_end(batch_of()));
-            atomicOr(bounds[4], 1u);
-        }
-        if (range.x < range.y) {
-            atomicMin(bounds[0], range.x);
-            atomicMax(bounds[1], range.y);
-        }
-        atomicMax(bounds[2], range.x);
-        atomicMin(bounds[3], range.y);
-    }
+#ifdef LANE_A_QUERY
+    if (lane < QUERIES)
+        find_query(first, lane);
+#else
+    for (uint t = lane; t < QUERIES; t += THREADS)
+        find_query(first, t);
+#endif
     barrier();
 }
 

@@ -1,13 +1,17 @@
 // Spans of attention's gradients. The includer has what backward_scores.glsl asks for, OWN and OTHERS,
 // lane_sums, LANES_X lanes a row, key_head and tested, and the functions step and store_sums.
 
+#ifndef OF_OTHERS
+#define OF_OTHERS(own) ((own) >= p.own_end) // rows of a tile that no result is stored of
+#endif
+
 // Adds the sums of a span to Z and Y of each row; with the last span, the sink.
 void store_row_sums(uint span)
 {
     barrier();
     for (uint t = gl_LocalInvocationIndex; t < OWN; t += THREADS) {
         uint query = own_first + t;
-        if (query >= p.own_end)
+        if (OF_OTHERS(query))
             continue;
         uint at = row_index(query);
         vec2 all = span == 0 ? vec2(0.0)

@@ -11,6 +11,8 @@
 
 #define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
 #define VECTOR 8u         /* elements that a lane loads, and scores of a lane in a step */
+#define APART_AIM 49152u  /* what NVIDIA gives */
+#define EVERY_VEC (BACKWARD_Q_VEC | BACKWARD_K_VEC | BACKWARD_V_VEC | BACKWARD_DY_VEC)
 #define OWN_MOST 64u
 #define DEPTH_MOST 64u /* features of both sides in shared memory */
 
@@ -29,19 +31,55 @@ static uint32_t columns_of(const struct backward_choice *c, const struct backwar
     return t->subgroups * c->size.m / backward_own(t);
 }
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Vectors of both shared arrays of a form that stages DEPTH features of both sides at a time. */
+static uint32_t vectors_by_depth(const struct backward_choice *c, const struct backward_tile *t)
+{
+    const uint32_t own = backward_own(t), others = backward_others(t);
+    const uint32_t operands = (own + others) * (t->depth4 / 2 + 1);
+    const uint32_t turned = 4 * larger(t->a4, t->b4) * (others / VECTOR + 1);
+    const uint32_t scores = own * (others / 4 + 1), weights = 2 * own * (others / VECTOR + 1);
+    const uint32_t results = t->subgroups * c->size.m * c->size.n / 4;
+    return larger(operands, turned) + larger(larger(scores, weights), results);
+}
+
+/* Those of the forms that stage all features of the others of a step. */
+static uint32_t vectors_direct(const struct backward_choice *c, const struct backward_tile *t,
+                               uint32_t stage, uint32_t form)
+{
+    const uint32_t own = backward_own(t), others = backward_others(t);
+    const uint32_t rows = others * ((c->head4 + c->value4) / 2 + 2);
+    const uint32_t turned = 4 * (t->a4 + t->b4) * (others / VECTOR + 1);
+    const uint32_t scores = 2 * own * (others / 4 + 1);
+    const uint32_t results = t->subgroups * c->size.m * c->size.n / 4;
+    const uint32_t weights = own * (others / VECTOR + 1);
+    const uint32_t longest = larger(larger(rows, scores), results);
+    return form == BACKWARD_APART ? longest + turned : larger(longest, turned) + stage * weights;
+}
+_Static_assert(BACKWARD_SUMS == 0 && BACKWARD_QUERIES == 1 && BACKWARD_KEYS == 2,
+               "weights of a stage");
+
+/* Bytes beside `vectors`. */
+static uint64_t shared_of(const struct backward_tile *t, uint32_t stage, uint32_t vectors)
+{
+    const uint64_t own = backward_own(t), others = backward_others(t);
+    return 16ull * vectors + 16 * own /* tops, factors */ +
+           (stage == BACKWARD_SUMS ? 8 * own * t->lanes_x : 8) +
+           24 * (stage == BACKWARD_KEYS ? others : own) + 64;
+}
+
 uint64_t backward_coop_shared(const struct backward_choice *c, uint32_t stage)
 {
     const struct backward_tile *t = &c->tiles[stage];
-    const uint64_t own = backward_own(t), others = backward_others(t);
-    const uint64_t operands = (own + others) * (t->depth4 / 2 + 1);
-    const uint64_t turned = 4ull * (t->a4 > t->b4 ? t->a4 : t->b4) * (others / VECTOR + 1);
-    const uint64_t scores = own * (others / 4 + 1), weights = 2 * own * (others / VECTOR + 1);
-    const uint64_t results = (uint64_t)t->subgroups * c->size.m * c->size.n / 4;
-    uint64_t tile = scores > weights ? scores : weights;
-    tile = tile > results ? tile : results;
-    return 16 * ((operands > turned ? operands : turned) + tile) + 16 * own /* tops, factors */ +
-           (stage == BACKWARD_SUMS ? 8 * own * t->lanes_x : 8) +
-           24 * (stage == BACKWARD_KEYS ? others : own) + 48;
+    const uint32_t by_depth = vectors_by_depth(c, t);
+    return shared_of(t, stage,
+                     t->form == BACKWARD_BY_DEPTH
+                         ? by_depth
+                         : larger(by_depth, vectors_direct(c, t, stage, t->form)));
 }
 
 /* Sets lanes and subgroups of a tile; false where the shader cannot take it. */
@@ -110,6 +148,21 @@ static bool set_tile(const struct caps *caps, const struct backward_problem *pro
     return false;
 }
 
+/* Sets the form of a step. Those that stage all features of others have heads of whole matrices. Registers
+ * bound what runs at once on NVIDIA's GPUs, shared memory on others; Intel's compiler spills. */
+static void set_form(const struct caps *caps, const struct backward_problem *problem,
+                     uint32_t stage, struct backward_choice *c)
+{
+    const uint32_t vendor = caps->properties.vendor_id, most = caps->properties.max_shared_memory;
+    struct backward_tile *t = &c->tiles[stage];
+    const uint32_t form = vendor == VENDOR_NVIDIA ? BACKWARD_APART : BACKWARD_DIRECT;
+    const uint32_t aim = form == BACKWARD_APART ? APART_AIM : SHARED_AIM;
+    const bool whole = problem->head_dim == 4 * c->head4 && problem->value_dim == 4 * c->value4;
+    const bool fits =
+        shared_of(t, stage, vectors_direct(c, t, stage, form)) <= (most < aim ? most : aim);
+    t->form = whole && fits && vendor != VENDOR_INTEL ? form : BACKWARD_BY_DEPTH;
+}
+
 static bool fit(const struct caps *caps, const struct backward_problem *problem, uint32_t stage,
                 struct backward_choice *c)
 {
@@ -141,6 +194,8 @@ bool backward_coop_choose(const struct caps *caps, const struct backward_problem
     for (uint32_t stage = 0; stage < BACKWARD_STAGES; stage++)
         if (!fit(caps, problem, stage, &c))
             return false;
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES; stage++)
+        set_form(caps, problem, stage, &c);
     *choice = c;
     return true;
 }
@@ -166,6 +221,9 @@ void backward_coop_key(const struct backward_choice *c, uint32_t stage,
     key->spec[BACKWARD_COOP_VECS] = o->vecs;
     key->spec[BACKWARD_COOP_GENERAL] = o->general;
     key->spec[BACKWARD_COOP_BATCH] = c->batch;
+    const uint32_t n_own = stage == BACKWARD_KEYS ? o->n_kv : o->n_q;
+    key->spec[BACKWARD_COOP_FORM] =
+        o->vecs == EVERY_VEC && n_own >= backward_own(t) ? t->form : BACKWARD_BY_DEPTH;
 }
 
 /* Loops over vectors that `threads` lanes copy, each of four pairs where they cannot be loaded whole. */

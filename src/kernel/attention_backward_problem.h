@@ -13,6 +13,7 @@ struct backward_tile {
     uint32_t lane_others;      /* rows of the other side that a lane scores in a step */
     uint32_t rows, at_once; /* attention_backward: rows of a lane; others that it adds at a time */
     uint32_t depth4, subgroups; /* vec4 of both sides in shared memory */
+    uint32_t form;              /* attention_backward_coop: BACKWARD_BY_DEPTH and so on */
     uint32_t a4, b4,
         n_feature_tile; /* vec4 of the results in a workgroup; workgroups that share them */
 };
@@ -40,6 +41,7 @@ struct backward_operands {
     enum vka_dtype q_type, k_type, v_type, dy_type;
     uint32_t vecs; /* BACKWARD_Q_VEC and so on: rows of whole, aligned vectors of backward_vector */
     bool general;
+    uint32_t n_q, n_kv;
 };
 
 /* Elements of a row that a lane loads at once. */

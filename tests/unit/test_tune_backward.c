@@ -153,9 +153,49 @@ static void matrices(void **state)
     assert_true(c.usable && c.kernel == KERNEL_attention_backward_coop_f16);
 }
 
+static uint32_t form_of(const struct backward_choice *c, const struct backward_operands *operands)
+{
+    struct pipeline_key key;
+    tune_backward_key(c, BACKWARD_KEYS, operands, &key);
+    return key.spec[BACKWARD_COOP_FORM];
+}
+
+/* All features of the others of a step are staged where heads and rows are whole, there are rows for a
+ * tile, and shared memory is had; on Intel's GPUs never. */
+static void forms(void **state)
+{
+    (void)state;
+    const struct backward_problem whole = {128, 128, VKA_F16}, odd = {120, 128, VKA_F16};
+    const struct backward_problem wide = {256, 256, VKA_F16};
+    const struct backward_operands operands = {.vecs = 15, .n_q = 1, .n_kv = 64};
+    struct backward_operands few = operands, unaligned = operands;
+    struct backward_choice c;
+    struct caps caps = with_matrices(&discrete);
+    few.n_kv = 63;
+    unaligned.vecs = 7;
+    caps.properties.max_shared_memory = 49152;
+    caps.properties.vendor_id = VENDOR_NVIDIA;
+    tune_attention_backward(&caps, &whole, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_backward_coop_f16);
+    assert_int_equal(form_of(&c, &operands), BACKWARD_APART);
+    assert_int_equal(form_of(&c, &few), BACKWARD_BY_DEPTH);
+    assert_int_equal(form_of(&c, &unaligned), BACKWARD_BY_DEPTH);
+    tune_attention_backward(&caps, &odd, &c);
+    assert_int_equal(form_of(&c, &operands), BACKWARD_BY_DEPTH);
+    tune_attention_backward(&caps, &wide, &c);
+    assert_int_equal(form_of(&c, &operands), BACKWARD_BY_DEPTH);
+    caps.properties.vendor_id = 0x1002; /* AMD */
+    tune_attention_backward(&caps, &whole, &c);
+    assert_int_equal(form_of(&c, &operands), BACKWARD_DIRECT);
+    assert_true(tune_backward_shared(&c, BACKWARD_KEYS) <= 32768);
+    caps.properties.vendor_id = VENDOR_INTEL;
+    tune_attention_backward(&caps, &whole, &c);
+    assert_int_equal(form_of(&c, &operands), BACKWARD_BY_DEPTH);
+}
+
 TEST_PROGRAM(tune_backward)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(preferred),
-                                       cmocka_unit_test(matrices)};
+                                       cmocka_unit_test(matrices), cmocka_unit_test(forms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

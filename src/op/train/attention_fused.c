@@ -177,6 +177,8 @@ static struct backward_operands operands_of(const struct attention_backward *b)
                 (attention_rows_of(&b->dy, n) ? BACKWARD_DY_VEC : 0),
         .general =
             options->mask || options->softcap != 0 || options->alibi || options->dropout != 0,
+        .n_q = b->a.n_q,
+        .n_kv = b->a.n_kv,
     };
 }
 

@@ -1,0 +1,176 @@
+// A step of attention_backward_coop that reads each row of the others once, where all rows are whole
+// matrices and vectors, and shared memory has room for all features of the others of a step. Own
+// rows come as matrices from memory: the workgroup's first step has put them in a cache. Others are
+// stored as rows for the scores, and turned for the sums: with APART both at once, else turned over
+// what the scores took, from registers. The last tile of rows starts where OWN of them are left;
+// those of the tile before it are not stored twice.
+
+uvec2 own_at, own_row, other_at, other_head, other_row; // vectors of 8: of q and k, of v and dy
+uint n_other;
+
+uvec2 at_query(uint of_head)
+{
+    return uvec2(p.q_offset + gl_WorkGroupID.z * p.q_batch + of_head * p.q_head,
+                 p.dy_offset + gl_WorkGroupID.z * p.dy_batch + of_head * p.dy_head) >> 3;
+}
+
+uvec2 at_key(uint of_head)
+{
+    return uvec2(p.k_offset + gl_WorkGroupID.z * p.k_batch + of_head * p.k_head,
+                 p.v_offset + gl_WorkGroupID.z * p.v_batch + of_head * p.v_head) >> 3;
+}
+
+// After find_place.
+void place_own()
+{
+    scale = p.scale;
+    keep_mask();
+    uint answer = mask_field(MASK_ROW_SHIFT, 2);
+    dead_end = answer == MASKED_ZERO ? 0 : mask_end(batch_of());
+    dead_weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(dead_end);
+    if (!DIRECT)
+        return;
+    uvec2 query_row = uvec2(p.q_row, p.dy_row) >> 3, key_row = uvec2(p.k_row, p.v_row) >> 3;
+    own_first = min(own_first, (OWNS_KEYS ? p.mask.n_kv : p.n_q) - OWN);
+    n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
+    own_row = OWNS_KEYS ? key_row : query_row;
+    other_row = OWNS_KEYS ? query_row : key_row;
+    own_at = OWNS_KEYS ? at_key(key_head) : at_query(head);
+    own_at += (own_first + first_lane_row()) * own_row;
+    other_at = OWNS_KEYS ? at_query(0) : at_key(key_head);
+    other_head = OWNS_KEYS ? uvec2(p.q_head, p.dy_head) >> 3 : uvec2(0);
+}
+
+const uint PAIRS = OTHERS / 2;
+const uint HEAD_LOADS = (PAIRS * (HEAD / 8) + THREADS - 1) / THREADS;
+const uint VALUE_LOADS = (PAIRS * (VALUE / 8) + THREADS - 1) / THREADS;
+uvec4 ahead[2 * (HEAD_LOADS + VALUE_LOADS)];
+uint first_ahead(bool second) { return second ? 2 * HEAD_LOADS : 0; }
+
+uint pair_of(uint j) { return (j * THREADS + gl_LocalInvocationIndex) % PAIRS; }
+uint vector_of(uint j) { return (j * THREADS + gl_LocalInvocationIndex) / PAIRS; }
+
+uvec4 other_vector(bool second, uint i)
+{
+    if (second)
+        return OWNS_KEYS ? dy_vectors[i] : v_vectors[i];
+    return OWNS_KEYS ? q_vectors[i] : k_vectors[i];
+}
+
+uint other_word(bool second, uint row, uint d)
+{
+    uint c = second ? 1 : 0;
+    uint at = 4 * (other_at[c] + head * other_head[c] + row * other_row[c]) + d / 2;
+    if (second)
+        return OWNS_KEYS ? dy_words[at] : v_words[at];
+    return OWNS_KEYS ? q_words[at] : k_words[at];
+}
+
+// Loads two neighbouring rows of each vector of a lane; lanes past the end load the last vector.
+void load_others(bool second, uint other)
+{
+    const uint LOADS = second ? VALUE_LOADS : HEAD_LOADS, WIDTH8 = (second ? VALUE : HEAD) / 8;
+    uint c = second ? 1 : 0, first = first_ahead(second);
+    uint at = other_at[c] + head * other_head[c], row = other_row[c];
+    [[unroll]] for (uint j = 0; j < LOADS; j++) {
+        uint x = other + 2 * pair_of(j), d = min(vector_of(j), WIDTH8 - 1);
+        ahead[first + 2 * j] = other_vector(second, at + min(x, n_other - 1) * row + d);
+        ahead[first + 2 * j + 1] = other_vector(second, at + min(x + 1, n_other - 1) * row + d);
+    }
+}
+
+// Stores them as rows.
+void store_rows(bool second)
+{
+    const uint LOADS = second ? VALUE_LOADS : HEAD_LOADS, WIDTH8 = (second ? VALUE : HEAD) / 8;
+    const uint ROW_PITCH = second ? VALUE_PITCH : HEAD_PITCH;
+    uint first = first_ahead(second), to = second ? OTHERS * HEAD_PITCH : 0;
+    [[unroll]] for (uint j = 0; j < LOADS; j++)
+        if (PAIRS * WIDTH8 % THREADS == 0 || vector_of(j) < WIDTH8) {
+            uint at = to + 2 * pair_of(j) * ROW_PITCH + vector_of(j);
+            stage[at] = ahead[first + 2 * j];
+            stage[at + ROW_PITCH] = ahead[first + 2 * j + 1];
+        }
+}
+
+// `to` is where the others' rows begin.
+#define MULTIPLY(x, vectors, c, to, WIDTH, ROW_PITCH)                                              \
+    [[unroll]] for (uint i = 0; i < WIDTH / K; i++) {                                              \
+        LEFT a;                                                                                    \
+        coopMatLoad(a, vectors, own_at[c] + i * (K / 8), own_row[c],                               \
+                    gl_CooperativeMatrixLayoutRowMajor);                                           \
+        [[unroll]] for (uint n = 0; n < SCORES; n++) {                                             \
+            RIGHT b;                                                                               \
+            coopMatLoad(b, stage, to + (column() * SCORES + n) * N * ROW_PITCH + i * (K / 8),      \
+                        ROW_PITCH, gl_CooperativeMatrixLayoutColumnMajor);                         \
+            x[n] = coopMatMulAdd(a, b, x[n]);                                                      \
+        }                                                                                          \
+    }
+
+// Stores the others' features from `least` on, turned, at `to`.
+void store_turned(bool second, uint other, uint to, uint least, uint width)
+{
+    const uint LOADS = second ? VALUE_LOADS : HEAD_LOADS, WIDTH8 = (second ? VALUE : HEAD) / 8;
+    const bool ALL = PAIRS * WIDTH8 % THREADS == 0 && width >= 8 * WIDTH8; // of each lane's
+    uint first = first_ahead(second);
+    [[unroll]] for (uint j = 0; j < LOADS; j++) {
+        uint pair = pair_of(j), d = vector_of(j) - least / 8;
+        if (ALL || vector_of(j) < WIDTH8 && d < width / 8) {
+            uvec4 x = ahead[first + 2 * j], y = ahead[first + 2 * j + 1];
+            if (tested)
+                clean(x, y, other);
+            uint at = to + d * 8 * TURNED_PITCH + pair / 4;
+            STORE_TURNED(0)
+            STORE_TURNED(1)
+            STORE_TURNED(2)
+            STORE_TURNED(3)
+        }
+    }
+}
+
+// Features past those of the others are left as they are: theirs are columns that nobody stores.
+void store_both_turned(uint other)
+{
+    if (TA > 0)
+        store_turned(false, other, TURNED_AT, a_first, A);
+    if (TB > 0)
+        store_turned(true, other, TURNED_AT + A * TURNED_PITCH, b_first, B);
+}
+
+// Sets the tile to the scores and, after them, the gradients of their weights.
+void multiply_both(uint other)
+{
+    load_others(false, other);
+    load_others(true, other);
+    if (!OWNS_KEYS)
+        barrier(); // the stage is free; find_queries waits too
+    store_rows(false);
+    store_rows(true);
+    if (APART)
+        store_both_turned(other);
+#ifndef BFLOAT16
+    for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
+        tops[i] = 0;
+#endif
+    barrier();
+    ACCUMULATOR x[SCORES], y[SCORES];
+    [[unroll]] for (uint n = 0; n < SCORES; n++) {
+        x[n] = ACCUMULATOR(0.0);
+        y[n] = ACCUMULATOR(0.0);
+    }
+    if (OWNS_KEYS) {
+        MULTIPLY(x, k_vectors, 0, 0, HEAD, HEAD_PITCH)
+        MULTIPLY(y, v_vectors, 1, OTHERS * HEAD_PITCH, VALUE, VALUE_PITCH)
+    } else {
+        MULTIPLY(x, q_vectors, 0, 0, HEAD, HEAD_PITCH)
+        MULTIPLY(y, dy_vectors, 1, OTHERS * HEAD_PITCH, VALUE, VALUE_PITCH)
+    }
+    barrier(); // all have read the rows
+    uint at = first_lane_row() * S_PITCH + column() * SCORES * (N / 4);
+    [[unroll]] for (uint n = 0; n < SCORES; n++) {
+        coopMatStore(x[n], stage, at + n * (N / 4), S_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(y[n], stage, OWN * S_PITCH + at + n * (N / 4), S_PITCH,
+                     gl_CooperativeMatrixLayoutRowMajor);
+    }
+    barrier();
+}

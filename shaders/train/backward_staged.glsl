@@ -1,0 +1,115 @@
+// Rows of both sides of attention_backward_coop: a vector of 8 elements of a row, whole or gathered, and
+// some features of rows, as they are or turned, in `stage`. The includer has the buffers and constants, the
+// shared stage and nonfinite, own_first, head, key_head and tested.
+
+#define LOAD8(to, name, base, d, dim, vec)                                                         \
+    {                                                                                              \
+        if ((VECS & vec) != 0) {                                                                   \
+            if ((d) < dim)                                                                         \
+                to = name##_vectors[(base) + (d) >> 3];                                            \
+        } else {                                                                                   \
+            [[dont_unroll]] for (uint i = 0; i < 8; i += 2) {                                      \
+                to.x = GATHER_PAIR(name##_words, (base) + (d), dim - min(d, dim), i);              \
+                to = to.yzwx;                                                                      \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+// Vector at feature d of a query or of its output's gradient; 0 past the end of the row.
+uvec4 load_query(bool second, uint query, uint d)
+{
+    uvec4 y = uvec4(0);
+    query = min(query, p.n_q - 1);
+    if (second)
+        LOAD8(y, dy,
+              p.dy_offset + gl_WorkGroupID.z * p.dy_batch + head * p.dy_head + query * p.dy_row, d,
+              p.value_dim, BACKWARD_DY_VEC)
+    else
+        LOAD8(y, q, p.q_offset + gl_WorkGroupID.z * p.q_batch + head * p.q_head + query * p.q_row, d,
+              p.head_dim, BACKWARD_Q_VEC)
+    return y;
+}
+
+// Vector at feature d of a key or value.
+uvec4 load_key(bool second, uint key, uint d)
+{
+    uvec4 y = uvec4(0);
+    key = min(key, p.mask.n_kv - 1);
+    if (second)
+        LOAD8(y, v, p.v_offset + gl_WorkGroupID.z * p.v_batch + key_head * p.v_head + key * p.v_row,
+              d, p.value_dim, BACKWARD_V_VEC)
+    else
+        LOAD8(y, k, p.k_offset + gl_WorkGroupID.z * p.k_batch + key_head * p.k_head + key * p.k_row,
+              d, p.head_dim, BACKWARD_K_VEC)
+    return y;
+}
+
+uvec4 load_own(bool second, uint row, uint d)
+{
+    return OWNS_KEYS ? load_key(second, row, d) : load_query(second, row, d);
+}
+
+uvec4 load_other(bool second, uint row, uint d)
+{
+    return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
+}
+
+// Stores features first .. first + DEPTH - 1 of n rows at vector `to` of the stage. BATCH loads are
+// in flight before a store.
+#define STAGE_ROWS(n, to, load, second, row, first)                                                \
+    [[dont_unroll]] for (uint first_ = gl_LocalInvocationIndex; first_ < (n)*DEPTH8;               \
+                         first_ += THREADS * BATCH) {                                              \
+        uvec4 loaded_[BATCH];                                                                      \
+        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
+            uint i_ = min(first_ + b_ * THREADS, (n)*DEPTH8 - 1);                                  \
+            loaded_[b_] = load(second, row + i_ / DEPTH8, first + i_ % DEPTH8 * 8);                \
+        }                                                                                          \
+        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
+            uint i_ = first_ + b_ * THREADS;                                                       \
+            if (i_ < (n)*DEPTH8)                                                                   \
+                stage[(to) + i_ / DEPTH8 * PITCH + i_ % DEPTH8] = loaded_[b_];                     \
+        }                                                                                          \
+    }
+
+// Stores words w of two neighbouring rows, features 2 w and 2 w + 1 of a vector.
+#define STORE_TURNED(w)                                                                            \
+    stage[at + 2 * w * TURNED_PITCH][pair % 4] = low_halves(x[w], y[w]);                           \
+    stage[at + (2 * w + 1) * TURNED_PITCH][pair % 4] = high_halves(x[w], y[w]);
+
+// Bits 15 and 31 tell which half of each word is NaN or Inf.
+uvec4 find_nonfinite_halves(uvec4 vector)
+{
+    const uint BOTH = HALF_INFINITY * 0x10001u, LEAST = (0x8000u - HALF_INFINITY) * 0x10001u;
+    return (vector & BOTH) + LEAST & 0x80008000u;
+}
+
+// Replaces NaN and Inf of two vectors of others by 0 and notes the step: finish_result adds them to those
+// that see them.
+void clean(inout uvec4 x, inout uvec4 y, uint other)
+{
+    uvec4 of_x = find_nonfinite_halves(x), of_y = find_nonfinite_halves(y), found = of_x | of_y;
+    if ((found.x | found.y | found.z | found.w) == 0)
+        return;
+    atomicMin(nonfinite[0], other);
+    atomicMax(nonfinite[1], other + OTHERS);
+    x &= ~((of_x >> 15) * 0xffffu);
+    y &= ~((of_y >> 15) * 0xffffu);
+}
+
+// Stores `width` features of the others of a step, from `first` on, turned.
+void stage_turned(bool second, uint other, uint first, uint width)
+{
+    const uint PAIRS = OTHERS / 2;
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < PAIRS * width / 8; i += THREADS) {
+        uint pair = i % PAIRS, d = i / PAIRS * 8;
+        uvec4 x = load_other(second, other + 2 * pair, first + d);
+        uvec4 y = load_other(second, other + 2 * pair + 1, first + d);
+        if (tested)
+            clean(x, y, other);
+        uint at = d * TURNED_PITCH + pair / 4;
+        STORE_TURNED(0)
+        STORE_TURNED(1)
+        STORE_TURNED(2)
+        STORE_TURNED(3)
+    }
+}
