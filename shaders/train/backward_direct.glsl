@@ -5,42 +5,6 @@
 // what the scores took, from registers. The last tile of rows starts where OWN of them are left;
 // those of the tile before it are not stored twice.
 
-uvec2 own_at, own_row, other_at, other_head, other_row; // vectors of 8: of q and k, of v and dy
-uint n_other;
-
-uvec2 at_query(uint of_head)
-{
-    return uvec2(p.q_offset + gl_WorkGroupID.z * p.q_batch + of_head * p.q_head,
-                 p.dy_offset + gl_WorkGroupID.z * p.dy_batch + of_head * p.dy_head) >> 3;
-}
-
-uvec2 at_key(uint of_head)
-{
-    return uvec2(p.k_offset + gl_WorkGroupID.z * p.k_batch + of_head * p.k_head,
-                 p.v_offset + gl_WorkGroupID.z * p.v_batch + of_head * p.v_head) >> 3;
-}
-
-// After find_place.
-void place_own()
-{
-    scale = p.scale;
-    keep_mask();
-    uint answer = mask_field(MASK_ROW_SHIFT, 2);
-    dead_end = answer == MASKED_ZERO ? 0 : mask_end(batch_of());
-    dead_weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(dead_end);
-    if (!DIRECT)
-        return;
-    uvec2 query_row = uvec2(p.q_row, p.dy_row) >> 3, key_row = uvec2(p.k_row, p.v_row) >> 3;
-    own_first = min(own_first, (OWNS_KEYS ? p.mask.n_kv : p.n_q) - OWN);
-    n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
-    own_row = OWNS_KEYS ? key_row : query_row;
-    other_row = OWNS_KEYS ? query_row : key_row;
-    own_at = OWNS_KEYS ? at_key(key_head) : at_query(head);
-    own_at += (own_first + first_lane_row()) * own_row;
-    other_at = OWNS_KEYS ? at_query(0) : at_key(key_head);
-    other_head = OWNS_KEYS ? uvec2(p.q_head, p.dy_head) >> 3 : uvec2(0);
-}
-
 const uint PAIRS = OTHERS / 2;
 const uint HEAD_LOADS = (PAIRS * (HEAD / 8) + THREADS - 1) / THREADS;
 const uint VALUE_LOADS = (PAIRS * (VALUE / 8) + THREADS - 1) / THREADS;
@@ -49,13 +13,6 @@ uint first_ahead(bool second) { return second ? 2 * HEAD_LOADS : 0; }
 
 uint pair_of(uint j) { return (j * THREADS + gl_LocalInvocationIndex) % PAIRS; }
 uint vector_of(uint j) { return (j * THREADS + gl_LocalInvocationIndex) / PAIRS; }
-
-uvec4 other_vector(bool second, uint i)
-{
-    if (second)
-        return OWNS_KEYS ? dy_vectors[i] : v_vectors[i];
-    return OWNS_KEYS ? q_vectors[i] : k_vectors[i];
-}
 
 uint other_word(bool second, uint row, uint d)
 {

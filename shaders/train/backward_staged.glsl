@@ -44,13 +44,78 @@ uvec4 load_key(bool second, uint key, uint d)
     return y;
 }
 
+// Where rows of all operands are whole vectors their places stay in registers: of q and k, of v and dy.
+// Those of keys' tiles would spill on Intel's GPUs.
+const bool TOO_MANY = FEW_REGISTERS && OWNS_KEYS;
+const uint EVERY_VEC = BACKWARD_Q_VEC | BACKWARD_K_VEC | BACKWARD_V_VEC | BACKWARD_DY_VEC;
+const bool WHOLE_ROWS = VECS == (TOO_MANY ? 16 : EVERY_VEC);
+uvec2 own_at, own_row, other_at, other_head, other_row; // vectors of 8
+uint n_other;
+
+uvec2 at_query(uint of_head)
+{
+    return uvec2(p.q_offset + gl_WorkGroupID.z * p.q_batch + of_head * p.q_head,
+                 p.dy_offset + gl_WorkGroupID.z * p.dy_batch + of_head * p.dy_head) >> 3;
+}
+
+uvec2 at_key(uint of_head)
+{
+    return uvec2(p.k_offset + gl_WorkGroupID.z * p.k_batch + of_head * p.k_head,
+                 p.v_offset + gl_WorkGroupID.z * p.v_batch + of_head * p.v_head) >> 3;
+}
+
+// After find_place.
+void place_own()
+{
+    scale = p.scale;
+    keep_mask();
+    uint answer = mask_field(MASK_ROW_SHIFT, 2);
+    dead_end = answer == MASKED_ZERO ? 0 : mask_end(batch_of());
+    dead_weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(dead_end);
+    if (!WHOLE_ROWS)
+        return;
+    uvec2 query_row = uvec2(p.q_row, p.dy_row) >> 3, key_row = uvec2(p.k_row, p.v_row) >> 3;
+    if (DIRECT)
+        own_first = min(own_first, (OWNS_KEYS ? p.mask.n_kv : p.n_q) - OWN);
+    n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
+    own_row = OWNS_KEYS ? key_row : query_row;
+    other_row = OWNS_KEYS ? query_row : key_row;
+    own_at = OWNS_KEYS ? at_key(key_head) : at_query(head);
+    if (DIRECT)
+        own_at += (own_first + first_lane_row()) * own_row;
+    other_at = OWNS_KEYS ? at_query(0) : at_key(key_head);
+    other_head = OWNS_KEYS ? uvec2(p.q_head, p.dy_head) >> 3 : uvec2(0);
+}
+
+uvec4 query_vector(bool second, uint i) { return second ? dy_vectors[i] : q_vectors[i]; }
+uvec4 key_vector(bool second, uint i) { return second ? v_vectors[i] : k_vectors[i]; }
+
+uvec4 other_vector(bool second, uint i)
+{
+    return OWNS_KEYS ? query_vector(second, i) : key_vector(second, i);
+}
+
 uvec4 load_own(bool second, uint row, uint d)
 {
+    uint c = second ? 1 : 0;
+    if (WHOLE_ROWS) {
+        uint i = own_at[c] + min(row, (OWNS_KEYS ? p.mask.n_kv : p.n_q) - 1) * own_row[c] + d / 8;
+        if (d >= (second ? p.value_dim : p.head_dim))
+            return uvec4(0);
+        return OWNS_KEYS ? key_vector(second, i) : query_vector(second, i);
+    }
     return OWNS_KEYS ? load_key(second, row, d) : load_query(second, row, d);
 }
 
 uvec4 load_other(bool second, uint row, uint d)
 {
+    uint c = second ? 1 : 0;
+    if (WHOLE_ROWS) {
+        uint i = other_at[c] + head * other_head[c] + min(row, n_other - 1) * other_row[c] + d / 8;
+        if (d >= (second ? p.value_dim : p.head_dim))
+            return uvec4(0);
+        return other_vector(second, i);
+    }
     return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
 }
 
