@@ -96,6 +96,8 @@ static void check_heads(struct check *c)
             .log_sum = true,
             .sink = i % 2,
             .dropout = i == 3 ? 0.25f : 0,
+            .poison_hidden = i == 1, /* also to keys of whole rows in another workgroup's tile */
+            .budgets = i < 2,
             .path = VKA_PATH_FUSED,
         };
         set_type(c, &p);
