@@ -94,8 +94,8 @@ shared uint nonfinite[2]; // first and end key of the steps that had NaN or Inf 
 LEFT q_matrices[Q_MATRICES ? HEAD / K : 1];
 ACCUMULATOR context[VALUE_MATRICES];
 
-// What this lane's row has: row_max of all its keys, as scores are; row_sum and `seen` of the keys that
-// this lane takes.
+// What this lane's row has: row_max of all its keys, see coop_type.glsl; row_sum and `seen` of the keys
+// that this lane takes.
 float row_max, row_sum;
 bool seen;
 
@@ -190,19 +190,20 @@ float find_max()
     return now;
 }
 
-// One step of the online softmax: makes 16-bit weights of this lane's scores. The row's maximum is taken from
-// them before they are multiplied: behind it the rounding of a large product would stand in the weight.
+// One step of the online softmax: makes 16-bit weights of this lane's scores.
 void weigh(uint key, sequence s)
 {
     float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
     uint t = lane_row(), at = S_AT + t * S_PITCH + row_lane() * (LANE_KEYS / 4);
-    float now = max(row_max, find_max());
+    float now = max(row_max, GENERAL != 0 ? find_max() : scale * find_max());
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are 0
-    float factor = exp2((row_max - shift) * scale);
+    float factor = exp2(GENERAL != 0 ? (row_max - shift) * scale : row_max - shift);
     vec4 x[LANE_KEYS / 4], sum = vec4(0.0);
     row_max = now;
     [[unroll]] for (uint i = 0; i < LANE_KEYS / 4; i++) {
-        x[i] = exp2(fma(uintBitsToFloat(scores[at + i]) - shift, vec4(scale), vec4(COOP_LOG2)));
+        vec4 y = uintBitsToFloat(scores[at + i]);
+        x[i] = exp2(GENERAL != 0 ? fma(y - shift, vec4(scale), vec4(COOP_LOG2))
+                                 : fma(y, vec4(scale), vec4(COOP_LOG2 - shift)));
         sum += x[i];
     }
     row_sum = fma(row_sum, factor, sum.x + sum.y + (sum.z + sum.w));

@@ -86,7 +86,7 @@ shared uint seen_rows[SUBGROUPS]; // GENERAL: a bit for each row of a subgroup t
 #define RIGHT coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
 LEFT q_matrices[HEAD / N], weights[KEYS / N];
 ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then weights
-// row_max: as scores are, the same in all columns, NO_MAX at least. row_sum: of the keys in a column.
+// row_max: see coop_type.glsl, the same in all columns, NO_MAX at least. row_sum: of the keys in a column.
 ACCUMULATOR row_max, row_sum;
 // The maximum of a row without a key so far, whose scores are all -Inf: finite, so that weights are 0.
 #define NO_MAX uintBitsToFloat(0xff7fffffu)
@@ -130,12 +130,12 @@ float larger_element(AT, const in float a, const in float b) { return max(a, b);
 
 float factor_element(AT, const in float before, const in float now, const in float scale)
 {
-    return exp2((before - now) * scale);
+    return exp2(GENERAL != 0 ? (before - now) * scale : before - now);
 }
 
 float weight_element(AT, const in float y, const in float top, const in float scale)
 {
-    return exp2(fma(y - top, scale, COOP_LOG2)); // as in attention_coop.comp
+    return exp2(GENERAL != 0 ? fma(y - top, scale, COOP_LOG2) : fma(y, scale, COOP_LOG2 - top));
 }
 
 void mask_scores(uint key)
@@ -156,6 +156,8 @@ void weigh(uint key, sequence s)
     [[unroll]] for (uint n = 1; n < KEYS / N; n++)
         coopMatPerElementNV(now, now, larger_element, x[n]);
     coopMatReduceNV(now, now, gl_CooperativeMatrixReduceRowNV, larger);
+    if (GENERAL == 0)
+        now = now * scale;
     coopMatPerElementNV(now, now, larger_element, row_max);
     coopMatPerElementNV(row_max, row_max, factor_element, now, scale); // the factor
     precise ACCUMULATOR kept_sum = row_sum * row_max; // key chunks give the bits of all at once

@@ -65,7 +65,7 @@ void finish_rows(uvec2 keys, sequence s)
         bool saw = factors[t] != HIDDEN;
         if (!saw)
             top = MINUS_INFINITY;
-        precise float natural_max = top * (GENERAL != 0 ? 1.0 : abs(p.scale));
+        precise float natural_max = top * (GENERAL != 0 ? 1.0 : 0.69314718); // ln 2
         if (keep)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
         if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)

@@ -24,7 +24,7 @@ void store_sums(uint t)
 // Adds row_sum over the lanes of the row, and the sink; stores what a record has of a row.
 void finish_row(uint t, sequence s)
 {
-    precise float natural_max = row_max * (GENERAL != 0 ? 1.0 : abs(p.scale));
+    precise float natural_max = row_max * (GENERAL != 0 ? 1.0 : 0.69314718); // ln 2
     float sum = 0.0;
     barrier(); // the scores are free
     scores[S_AT + t * S_PITCH + row_lane() / 4][row_lane() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);

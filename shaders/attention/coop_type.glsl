@@ -14,3 +14,8 @@
 #define COOP_LOG2 0.0
 #define COOP_UNIT 1.0
 #endif
+
+// The maximum of a row is one of its scores as they are where they have a bias: it is taken from them before
+// they are multiplied by log2(e), as a mask of -1e9 would leave the rounding of its product in the weights.
+// Other scores are below 2^36, and their maximum is times their factor: one fma a weight. Its rounding is in
+// all weights of a row alike, and 16 bits hold them up to scores of about 2^27.
