@@ -132,7 +132,9 @@ static void make_weight(struct rng *rng, struct vka_device *device, const struct
                 d->blocks + (p->first_row + o) * pitch + (size_t)(i / values) * bytes;
             double w = p->weight == VKA_I8 ? (double)(int8_t)*block
                                            : ref_block_value(p->weight, block, i % values);
-            d->w[(size_t)o * p->k + i] = rounded(p->integers ? VKA_F32 : p->input, w);
+            /* A block's value is a float32, which a 16-bit input's kernel rounds once more. */
+            d->w[(size_t)o * p->k + i] =
+                rounded(p->integers ? VKA_F32 : p->input, (double)(float)w);
         }
     if (vka_tensor_create(device, p->weight, 2, (const uint32_t[]){rows, row_blocks * values},
                           &d->whole) != VKA_OK ||
