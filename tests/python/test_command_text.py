@@ -218,6 +218,45 @@ def test_unigram(tmp_path):
         assert said in command("tokens", path, "a", code=2)
 
 
+def best_tokens(score_of, unknown_score, line):
+    """Every way to end at a letter by every token, whatever its length; a letter that no token has
+    is None, several such letters are one."""
+    score, tokens_to = [np.float32(0)], [[]]
+    for end in range(1, len(line) + 1):
+        score.append(None)
+        tokens_to.append([])
+        for begin in range(end):
+            word = line[begin:end]
+            if word not in score_of and end > begin + 1:
+                continue
+            whole = score[begin] + np.float32(score_of.get(word, unknown_score))
+            if score[end] is None or whole > score[end]:
+                score[end], tokens_to[end] = whole, [*tokens_to[begin], word]
+    words = [word if word in score_of else None for word in tokens_to[-1]]
+    return [x for i, x in enumerate(words) if x or not i or words[i - 1]]
+
+
+@pytest.mark.parametrize("longest", [1, 3, 40])
+def test_unigram_by_every_end(tmp_path, longest):
+    """Random tokens up to a length, of letters of one to four bytes, and a longer one of control."""
+    rng = np.random.default_rng(longest)
+    letters = ["a", "b", "\u00e9", "\u2581", "\U0001f600"]
+    words = {"".join(rng.choice(letters, rng.integers(1, longest + 1))) for _ in range(60)}
+    words = sorted({*words, "\U0001f600" * longest} - {"b"})
+    scores = [float(np.float32(x)) for x in rng.uniform(-9, -1, len(words))]
+    keys = {"model": "t5", "tokens": ["<unk>", "<control, the longest>" * 9, *words]}
+    keys |= {"scores": [0.0, 0.0, *scores], "token_type": [2, 3] + [1] * len(words)}
+    keys |= {"unknown_token_id": 0, "add_space_prefix": False, "add_eos_token": False}
+    path = made.write(tmp_path / "x.gguf", keys)
+    score_of, id_of = dict(zip(words, scores)), {None: 0}
+    id_of |= {word: i + 2 for i, word in enumerate(words)}
+    lines = ["".join(rng.choice(letters, rng.integers(1, 120))) for _ in range(60)]
+    lines += ["\U0001f600" * n for n in (longest, longest + 1, 2 * longest)]
+    for line, found in zip(lines, tokens(path, lines)):
+        expected = best_tokens(score_of, min(scores) - 10, line)
+        assert found == [id_of[word] for word in expected], ascii(line)
+
+
 @pytest.mark.parametrize("options", [{}, {"add_dummy_prefix": False, "byte_fallback": True}])
 def test_unigram_beside_sentencepiece(tmp_path, options):
     pytest.importorskip("google.protobuf", reason=texts.PROTO)

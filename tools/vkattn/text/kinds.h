@@ -24,6 +24,7 @@ struct text {
     bool trims;                   /* of unigram: spaces at the ends go, several become one */
     struct charsmap map;          /* of unigram */
     float unknown_score;          /* of unigram: of a letter that no token has */
+    uint32_t longest;             /* of unigram: bytes of the longest token that a text may have */
     bool lowercase;               /* of words: small letters without accents */
     const char *begins, *goes_on; /* of words: what a token has before its letters */
     int32_t bytes[256];           /* the token of each byte, -1: none */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES 1024    /* of a token */
+#define MOST_BYTES 1024    /* of a token that a text may have */
 #define UNKNOWN_PENALTY 10 /* below the lowest score: a letter that no token has */
 
 /* Bytes that grow. */
@@ -96,12 +96,15 @@ static void search(const struct text *t, const char *bytes, size_t n, struct ste
     const struct vocabulary *v = &t->vocabulary;
     const struct vka_gguf_value *scores = vka_gguf_metadata(t->file, "tokenizer.ggml.scores");
     for (size_t at = 0; at < n; at += letter_size(bytes, n, at)) {
-        size_t letter = letter_size(bytes, n, at);
+        size_t letter = letter_size(bytes, n, at), hashed = at;
         float so_far = at ? steps[at].score : 0;
+        uint32_t hash = VOCABULARY_NO_BYTES;
         bool alone = false;
-        for (size_t end = at + letter; end <= n && end - at <= MOST_BYTES;
+        for (size_t end = at + letter; end <= n && end - at <= t->longest;
              end += end < n ? letter_size(bytes, n, end) : 1) {
-            int32_t id = vocabulary_find(v, bytes + at, end - at);
+            hash = vocabulary_hash(hash, bytes + hashed, end - hashed);
+            hashed = end;
+            int32_t id = vocabulary_find_hashed(v, bytes + at, end - at, hash);
             double score;
             if (id < 0 || v->tokens[id].type != TOKEN_NORMAL)
                 continue;
@@ -172,8 +175,11 @@ enum vka_status unigram_read(struct text *t, const char *path, char *why)
         if (!scores || scores->count != v->n || !vka_gguf_real(scores, i, &score) ||
             !isfinite(score))
             return refuse(path, "scores: expected a number for each token", why);
-        if (v->tokens[i].type == TOKEN_NORMAL && score < least)
-            least = score;
+        if (v->tokens[i].type != TOKEN_NORMAL)
+            continue;
+        uint32_t size = v->tokens[i].size;
+        least = score < least ? score : least;
+        t->longest = size > t->longest && size <= MOST_BYTES ? size : t->longest;
     }
     t->unknown_score = (float)(least < DBL_MAX ? least : 0) - UNKNOWN_PENALTY;
     t->trims = text_flag(t, "remove_extra_whitespaces", false);

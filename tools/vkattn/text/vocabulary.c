@@ -16,11 +16,15 @@ static enum vka_status refuse(const char *path, const char *what, enum vka_statu
     return status;
 }
 
-static uint32_t hash_bytes(const char *text, size_t size)
+uint32_t vocabulary_hash(uint32_t hash, const char *text, size_t size)
 {
-    uint32_t hash = 2166136261u;
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    return hash;
+}
+
+static uint32_t slot_of_hash(uint32_t hash)
+{
     return hash ^ hash >> 15;
 }
 
@@ -39,13 +43,19 @@ static uint32_t room_for(size_t n)
     return room;
 }
 
-int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t size)
+int32_t vocabulary_find_hashed(const struct vocabulary *v, const char *text, size_t size,
+                               uint32_t hash)
 {
-    for (uint32_t at = hash_bytes(text, size);; at++) {
+    for (uint32_t at = slot_of_hash(hash);; at++) {
         int32_t id = v->slots[at & (v->n_slot - 1)];
         if (id < 0 || (v->tokens[id].size == size && !memcmp(v->tokens[id].text, text, size)))
             return id;
     }
+}
+
+int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t size)
+{
+    return vocabulary_find_hashed(v, text, size, vocabulary_hash(VOCABULARY_NO_BYTES, text, size));
 }
 
 static enum vka_status read_types(const struct vka_gguf *file, const char *path,
@@ -78,7 +88,7 @@ static bool add_token(struct vocabulary *v, const char *text, size_t size)
 {
     if (size > UINT32_MAX || vocabulary_find(v, text, size) >= 0)
         return false;
-    uint32_t slot = hash_bytes(text, size);
+    uint32_t slot = slot_of_hash(vocabulary_hash(VOCABULARY_NO_BYTES, text, size));
     while (v->slots[slot & (v->n_slot - 1)] >= 0)
         slot++;
     v->slots[slot & (v->n_slot - 1)] = (int32_t)v->n;
