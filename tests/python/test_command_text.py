@@ -97,6 +97,62 @@ def test_pieces(tmp_path, change):
         assert found == judge.encode(line), line
 
 
+def joined(words, rank_of):
+    """The least rank, and of equal ones the leftmost, is looked for among all, again and again."""
+    words = list(words)
+    while True:
+        ranks = [rank_of.get(pair, 1 << 30) for pair in zip(words, words[1:])]
+        if not ranks or min(ranks) == 1 << 30:
+            return words
+        at = ranks.index(min(ranks))
+        words[at : at + 2] = [words[at] + words[at + 1]]
+
+
+def random_lines(rng, letters):
+    sizes = [*range(1, 40), 63, 64, 65, 127, 128, 129, 700]
+    lines = ["".join(rng.choice(letters, n)) for n in sizes]
+    return [*lines, *(letters[0] * n for n in sizes)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_order_of_merges(tmp_path, seed):
+    """Long words of byte-level BPE, merged by random lists of pairs."""
+    rng = np.random.default_rng(seed)
+    letters = ["a", "b", "c"]
+    known, rank_of = list(letters), {}
+    while len(rank_of) < 60:
+        pair = tuple(map(str, rng.choice(known, 2)))
+        if len("".join(pair)) <= 12 and pair not in rank_of:
+            rank_of[pair] = len(rank_of)
+            known += [] if "".join(pair) in known else ["".join(pair)]
+    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": known, "token_type": [1] * len(known)}
+    path = made.write(tmp_path / "x.gguf", {**keys, "merges": list(map(" ".join, rank_of))})
+    lines = random_lines(rng, letters)
+    for line, found in zip(lines, tokens(path, lines)):
+        assert [known[i] for i in found] == joined(line, rank_of), line
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_of_scores(tmp_path, seed):
+    """A whole text of SentencePiece, merged by random scores: each token has one of its own."""
+    rng = np.random.default_rng(seed)
+    letters = ["a", "b", "\u2581"]
+    known = {"".join(rng.choice(letters, rng.integers(2, 6))) for _ in range(60)}
+    known = [*letters, *sorted(known)]
+    scores = [float(x) for x in rng.permutation(len(known))]
+    # Of the pairs that make one token, that with the longest begin goes first.
+    pairs = [(x[:i], x[i:]) for x in known for i in range(len(x) - 1, 0, -1)]
+    pairs = [x for x in pairs if x[0] in known and x[1] in known]
+    pairs.sort(key=lambda x: -scores[known.index("".join(x))])
+    rank_of = {pair: i for i, pair in enumerate(pairs)}
+    keys = {"model": "llama", "tokens": known, "scores": scores, "token_type": [1] * len(known)}
+    keys |= {"add_space_prefix": False, "add_bos_token": False}
+    path = made.write(tmp_path / "x.gguf", keys)
+    lines = random_lines(rng, letters)
+    for line, found in zip(lines, tokens(path, lines)):
+        assert [known[i] for i in found] == joined(line, rank_of), line
+
+
 # ---- WordPiece ----------------------------------------------------------------------------------
 
 WORDS = [

@@ -7,12 +7,11 @@
 /* Merges what list holds from `first` on. */
 static void join(const struct text *t, struct list *list, size_t first)
 {
-    uint32_t *ranks = malloc((list->n - first + 1) * sizeof *ranks);
-    list->failed |= !ranks;
-    if (ranks)
-        list->n =
-            first + vocabulary_join(&t->vocabulary, list->ids + first, ranks, list->n - first);
-    free(ranks);
+    size_t n = list->n - first;
+    if (!n)
+        return;
+    list->failed |= !vocabulary_join(&t->vocabulary, list->ids + first, &n);
+    list->n = first + n;
 }
 
 /* A word that byte-level BPE makes, as its letters are one token. -1: it is none. */

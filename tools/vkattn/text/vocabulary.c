@@ -9,6 +9,7 @@
 #define MOST_TOKENS (1u << 24)
 #define MOST_BYTES 1024 /* of a token whose halves are all looked up */
 #define NO_RANK UINT32_MAX
+#define NO_PLACE SIZE_MAX
 
 static enum vka_status refuse(const char *path, const char *what, enum vka_status status, char *why)
 {
@@ -289,25 +290,85 @@ static uint32_t rank_of(const struct vocabulary *v, int32_t left, int32_t right)
     return m ? m->rank : NO_RANK;
 }
 
-size_t vocabulary_join(const struct vocabulary *v, int32_t *ids, uint32_t *ranks, size_t n)
+/* What is to be merged: a list of places, and a tree of comparisons of the ranks at them. */
+struct joined {
+    const struct vocabulary *v;
+    int32_t *ids;
+    size_t *before, *after; /* [n] the neighbours of a place; NO_PLACE: none */
+    size_t *best;           /* [2 * room]: node i has the least of nodes 2i and 2i + 1 */
+    uint32_t *ranks;        /* [room], of a place and the one behind it */
+    size_t room;            /* a power of two */
+};
+
+/* The left one of equal ranks. */
+static void compare(struct joined *j, size_t node)
 {
-    for (size_t i = 0; i + 1 < n; i++)
-        ranks[i] = rank_of(v, ids[i], ids[i + 1]);
-    for (;;) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (ranks[i] < ranks[best])
-                best = i;
-        if (n < 2 || ranks[best] == NO_RANK)
-            return n;
-        ids[best] = vocabulary_merge(v, ids[best], ids[best + 1])->made;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids);
-        if (n - best > 2)
-            memmove(ranks + best + 1, ranks + best + 2, (n - best - 3) * sizeof *ranks);
-        n--;
-        if (best + 1 < n)
-            ranks[best] = rank_of(v, ids[best], ids[best + 1]);
-        if (best > 0)
-            ranks[best - 1] = rank_of(v, ids[best - 1], ids[best]);
+    size_t left = j->best[2 * node], right = j->best[2 * node + 1];
+    j->best[node] = j->ranks[right] < j->ranks[left] ? right : left;
+}
+
+static void set_rank(struct joined *j, size_t at, uint32_t rank)
+{
+    j->ranks[at] = rank;
+    for (size_t node = (j->room + at) / 2; node; node /= 2)
+        compare(j, node);
+}
+
+static uint32_t rank_at(const struct joined *j, size_t at)
+{
+    return j->after[at] == NO_PLACE ? NO_RANK : rank_of(j->v, j->ids[at], j->ids[j->after[at]]);
+}
+
+static void begin_join(struct joined *j, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        j->before[i] = i ? i - 1 : NO_PLACE;
+        j->after[i] = i + 1 < n ? i + 1 : NO_PLACE;
     }
+    for (size_t i = 0; i < j->room; i++) {
+        j->ranks[i] = i < n ? rank_at(j, i) : NO_RANK;
+        j->best[j->room + i] = i;
+    }
+    for (size_t node = j->room - 1; node; node--)
+        compare(j, node);
+}
+
+/* Merges the place with the one behind it, which is taken out. */
+static void merge_at(struct joined *j, size_t at)
+{
+    size_t gone = j->after[at], next = j->after[gone];
+    j->ids[at] = vocabulary_merge(j->v, j->ids[at], j->ids[gone])->made;
+    j->after[at] = next;
+    if (next != NO_PLACE)
+        j->before[next] = at;
+    set_rank(j, gone, NO_RANK);
+    set_rank(j, at, rank_at(j, at));
+    if (j->before[at] != NO_PLACE)
+        set_rank(j, j->before[at], rank_at(j, j->before[at]));
+}
+
+bool vocabulary_join(const struct vocabulary *v, int32_t *ids, size_t *n)
+{
+    struct joined j = {.v = v, .ids = ids, .room = 2};
+    size_t left = 0;
+    if (*n < 2)
+        return true;
+    while (j.room < *n)
+        j.room *= 2;
+    j.before = malloc((2 * *n + 2 * j.room) * sizeof *j.before);
+    j.ranks = malloc(j.room * sizeof *j.ranks);
+    bool made = j.before && j.ranks;
+    if (made) {
+        j.after = j.before + *n;
+        j.best = j.after + *n;
+        begin_join(&j, *n);
+        while (j.ranks[j.best[1]] != NO_RANK)
+            merge_at(&j, j.best[1]);
+        for (size_t i = 0; i != NO_PLACE; i = j.after[i])
+            ids[left++] = ids[i];
+        *n = left;
+    }
+    free(j.before);
+    free(j.ranks);
+    return made;
 }

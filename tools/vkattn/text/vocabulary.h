@@ -62,8 +62,8 @@ enum vka_status vocabulary_scores(const struct vka_gguf *file, const char *path,
 /* The merge of two ids; NULL: none. */
 const struct merge *vocabulary_merge(const struct vocabulary *v, int32_t left, int32_t right);
 
-/* Merges n ids in place, the lowest rank and of equal ones the leftmost first; returns how many are
- * left. ranks: room for n numbers. */
-size_t vocabulary_join(const struct vocabulary *v, int32_t *ids, uint32_t *ranks, size_t n);
+/* Merges *n ids in place, the lowest rank and of equal ones the leftmost first, and sets *n to how
+ * many are left. False: no memory. */
+bool vocabulary_join(const struct vocabulary *v, int32_t *ids, size_t *n);
 
 #endif
