@@ -108,6 +108,17 @@ def joined(words, rank_of):
         words[at : at + 2] = [words[at] + words[at + 1]]
 
 
+def test_whole_words_of_any_length(tmp_path):
+    """A word that is a token is that one, though no merges make it: llama3 has 128 spaces."""
+    known = ["\u0120", "a", "\u0120" * 127, "\u0120" * 128, "a" * 1500]
+    keys = {"model": "gpt2", "pre": "llama-bpe", "tokens": known, "token_type": [1] * len(known)}
+    keys |= {"merges": ["\u0120 " + "\u0120" * 127], "add_bos_token": False}
+    path = made.write(tmp_path / "x.gguf", keys)
+    lines = [" " * 126, " " * 127, " " * 128, " " * 129, "a" * 1500, "a" * 1499, "a" * 1501]
+    expected = [[0] * 126, [2], [3], [0] * 129, [4], [1] * 1499, [1] * 1501]
+    assert tokens(path, lines) == expected
+
+
 def random_lines(rng, letters):
     sizes = [*range(1, 40), 63, 64, 65, 127, 128, 129, 700]
     lines = ["".join(rng.choice(letters, n)) for n in sizes]

@@ -14,13 +14,15 @@ static void join(const struct text *t, struct list *list, size_t first)
     list->n = first + n;
 }
 
-/* A word that byte-level BPE makes, as its letters are one token. -1: it is none. */
-static int32_t whole_word(const struct text *t, const char *word, size_t size)
+#define MOST_WRITTEN 4 /* bytes of a letter */
+
+/* A word that byte-level BPE makes, as its letters are one token. -1: it is none. written: room for
+ * the longest token and MOST_WRITTEN bytes. */
+static int32_t whole_word(const struct text *t, const char *word, size_t size, char *written)
 {
-    char written[256];
     size_t n = 0;
     for (size_t i = 0; i < size; i++) {
-        if (n + 4 > sizeof written)
+        if (n > t->vocabulary.longest)
             return -1;
         n += letters_write(text_letter_of_byte((unsigned char)word[i]), written + n);
     }
@@ -30,11 +32,12 @@ static int32_t whole_word(const struct text *t, const char *word, size_t size)
 void pairs_encode(const struct text *t, const struct letters *l, struct list *list)
 {
     size_t *ends = malloc((l->n + 1) * sizeof *ends), n = 0;
-    list->failed |= !ends || !splits_cut(t->splits, l->points, l->n, ends, &n);
-    for (size_t i = 0, at = 0; i < n; at = ends[i++]) {
+    char *written = malloc((size_t)t->vocabulary.longest + MOST_WRITTEN);
+    list->failed |= !ends || !written || !splits_cut(t->splits, l->points, l->n, ends, &n);
+    for (size_t i = 0, at = 0; i < n && !list->failed; at = ends[i++]) {
         const char *word = l->utf8 + l->starts[at];
         size_t size = l->starts[ends[i]] - l->starts[at], first = list->n;
-        int32_t whole = t->splits->whole_words ? whole_word(t, word, size) : -1;
+        int32_t whole = t->splits->whole_words ? whole_word(t, word, size, written) : -1;
         if (whole >= 0) {
             list_push(list, whole);
             continue;
@@ -43,6 +46,7 @@ void pairs_encode(const struct text *t, const struct letters *l, struct list *li
         join(t, list, first);
     }
     free(ends);
+    free(written);
 }
 
 /* A letter of SentencePiece: its token, else those of its bytes, else the unknown one, once. */

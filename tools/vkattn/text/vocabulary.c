@@ -94,6 +94,7 @@ static bool add_token(struct vocabulary *v, const char *text, size_t size)
         slot++;
     v->slots[slot & (v->n_slot - 1)] = (int32_t)v->n;
     v->tokens[v->n++] = (struct token){text, (uint32_t)size, TOKEN_NORMAL};
+    v->longest = size > v->longest ? (uint32_t)size : v->longest;
     return true;
 }
 

@@ -29,7 +29,8 @@ struct merge {
 struct vocabulary {
     struct token *tokens; /* [n] */
     uint32_t n;
-    int32_t *slots; /* [n_slot], a power of two: ids by a hash of their bytes, -1: none */
+    uint32_t longest; /* bytes of a token */
+    int32_t *slots;   /* [n_slot], a power of two: ids by a hash of their bytes, -1: none */
     uint32_t n_slot;
     struct merge
         *merges; /* [n_merge_slot], a power of two, by a hash of left and right; left -1: none */
