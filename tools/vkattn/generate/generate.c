@@ -155,11 +155,12 @@ static enum tool_exit run(struct options *o)
                      (int)o->prompt[i], decoder.n_token);
             status = VKA_INVALID;
         }
-    if (status == VKA_OK && decoder.n_position && o->n_prompt + o->count > decoder.n_position) {
+    uint32_t fed = o->n_prompt + o->count - 1; /* the last id is not fed again */
+    if (status == VKA_OK && decoder.n_position && fed > decoder.n_position) {
         snprintf(
             why, sizeof why,
             "--tokens: the model has %u positions, but %u are asked for: %u of the prompt and %u",
-            decoder.n_position, o->n_prompt + o->count, o->n_prompt, o->count);
+            decoder.n_position, fed, o->n_prompt, o->count - 1);
         status = VKA_INVALID;
     }
     if (status == VKA_OK)
