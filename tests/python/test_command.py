@@ -46,6 +46,8 @@ def test_generate(device, path):
     common = [path, "--device", device.info.index, "--timeout", 3600]
     found = command("generate", *common, "--ids", ids, "--tokens", 4)
     assert found == " ".join(map(str, model.generate(gguf.IDS, 4, stop=()))) + "\n"
+    for zero in (0, "0.0"):  # the most likely ones
+        assert command("generate", *common, "--ids", ids, "--tokens", 4, "--temperature", zero) == found
     drawn = [
         command("generate", *common, "--ids", ids, "--temperature", 3, "--seed", seed)
         for seed in (1, 1, 2)
@@ -292,6 +294,10 @@ def test_refused(path):
         (["generate", path, "x"], "tokenizer.ggml.model: expected gpt2, llama, bert or t5; give"),
         (["generate", path, "--ids", "1,x"], "numbers with commas between, got '1,x'"),
         (["generate", path, "--ids", tiny.LLAMA["vocab_size"]], "is not below"),
+        *(
+            (["generate", path, "--ids", "1", f"--temperature={x}"], f"a decimal number from 0 on, got '{x}'")
+            for x in ("0x10", "-1", "inf", "nan", "1e999", ".", "1x", "")
+        ),
         (["embed", path, path, "--ids", "1"], "a folder or GGUF file alone, as --ids are given, got 2"),
         (["embed", path], "expected a folder or GGUF file and texts, or --ids, got 1"),
         (["embed", path, "--ids", "1"], 'general.architecture: is not "bert"'),

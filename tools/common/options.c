@@ -138,9 +138,10 @@ static bool set_u32(const struct option_spec *spec, const char *text)
 static bool set_number(const struct option_spec *spec, const char *text)
 {
     char *end = NULL;
-    double x = (*text >= '0' && *text <= '9') || *text == '.' ? strtod(text, &end) : 0;
-    if (!end || *end || !isfinite(x) || x <= 0) {
-        tool_error("--%s: expected a number above 0, got '%s'", spec->name, text);
+    bool decimal = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX");
+    double x = decimal ? strtod(text, &end) : 0;
+    if (!end || *end || !isfinite(x) || x < 0) {
+        tool_error("--%s: expected a decimal number from 0 on, got '%s'", spec->name, text);
         return false;
     }
     *(double *)spec->value = x;

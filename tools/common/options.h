@@ -31,7 +31,7 @@ enum option_kind {
     OPTION_FLAG = 0, /* bool: set to true */
     OPTION_TEXT,     /* const char *: not empty */
     OPTION_U32,      /* uint32_t: min .. max */
-    OPTION_NUMBER,   /* double: finite and above 0 */
+    OPTION_NUMBER,   /* double: decimal, finite, from 0 on */
     OPTION_PAIR,     /* int64_t[2]: "A,B", each min .. max */
     OPTION_CHOICE,   /* int: the index in choices, which end with NULL */
     OPTION_KIND_COUNT

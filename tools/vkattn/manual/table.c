@@ -186,7 +186,8 @@ static const struct manual_option tune_options[] = {
 static const struct manual_option generate_options[] = {
     {"ids", "ID,ID,...", "The ids of the tokens of the prompt, in place of a text.", 0, false},
     {"tokens", "N", "How many tokens follow, 64 if not given.", 0, false},
-    {"temperature", "T", "Draws each token. Without it the most likely one is taken.", 0, false},
+    {"temperature", "T", "Draws each token. Without it, or at 0, the most likely one is taken.", 0,
+     false},
     {"seed", "N", "The seed of what is drawn, 0 if not given.", 0, false},
     {"kv", "f32|f16|q8_0|q4_0", "The type of the cached keys and values, f32 if not given.", 0,
      false},
