@@ -151,7 +151,7 @@ def test_order_of_scores(tmp_path, seed):
     known = {"".join(rng.choice(letters, rng.integers(2, 6))) for _ in range(60)}
     known = [*letters, *sorted(known)]
     scores = [float(x) for x in rng.permutation(len(known))]
-    # Of the pairs that make one token, that with the longest begin goes first.
+    # Where several pairs make one token, that with the longest begin goes first.
     pairs = [(x[:i], x[i:]) for x in known for i in range(len(x) - 1, 0, -1)]
     pairs = [x for x in pairs if x[0] in known and x[1] in known]
     pairs.sort(key=lambda x: -scores[known.index("".join(x))])

@@ -48,7 +48,7 @@ void vocabulary_free(struct vocabulary *v);
 /* The id of the token with these bytes; -1: none. */
 int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t size);
 
-/* The same by a hash that grows with the bytes: VOCABULARY_NO_BYTES before the first one. */
+/* Finds a token by a hash that grows with the bytes: VOCABULARY_NO_BYTES before the first one. */
 #define VOCABULARY_NO_BYTES 2166136261u
 uint32_t vocabulary_hash(uint32_t hash, const char *text, size_t size);
 int32_t vocabulary_find_hashed(const struct vocabulary *v, const char *text, size_t size,
