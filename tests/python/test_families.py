@@ -224,7 +224,7 @@ def test_fused_blocks(device, rng, tmp_path, order):
     "name, change, sentence",
     [
         ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention True is not"),
-        ("gemma2", {"hidden_act": "silu", "hidden_activation": "gelu"}, "hidden_activation differ"),
+        ("stablelm", {"partial_rotary_factor": 0.5, "rope_pct": 0.25}, "rope_pct differ"),
         ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: expected a positive"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive"),
         ("gemma2", {"sliding_window": 0}, "sliding_window: expected at least 1, got 0"),

@@ -28,6 +28,10 @@ def adjusted_width(row: Row) -> int:
     return max(width, 1)
 
 
+def width_of_head(row: Row) -> int:
+    return max(int(row["width"]) // int(row["n_head"]), 1)
+
+
 def switch(key: str, default: bool, yes: Row, no: Row | None = None) -> dict[str, Any]:
     return {key: (default, {True: yes, False: no or {}})}
 
@@ -57,7 +61,7 @@ BASE: Row = {
     "n_layer": Key("num_hidden_layers"),
     "n_head": Key("num_attention_heads"),
     "n_kv_head": kv_heads(),
-    "head_dim": Key("head_dim", lambda row: max(row["width"] // row["n_head"], 1)),
+    "head_dim": Key("head_dim", width_of_head),
     "ffn_width": Key("intermediate_size"),
     "ffn_whole": None,  # of which ffn_width is a function, with the next three
     "ffn_adjusted": False,

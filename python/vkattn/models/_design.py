@@ -145,6 +145,11 @@ def layer_kinds(keys: Keys, row: Row) -> list[str]:
         raise UnsupportedError(f"{keys.where}: layer_types {shown(kinds)} is not supported")
     if SLIDING in kinds and window is None:
         raise FileError(f"{keys.where}: layer_types: expected a sliding_window, there is none")
+    if row["kinds"] == "all alike" and window and FULL in kinds:
+        raise UnsupportedError(
+            f"{keys.where}: layer_types {shown(kinds)} is not supported: in transformers every layer"
+            " has the window"
+        )
     return list(kinds)
 
 

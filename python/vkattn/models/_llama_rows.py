@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._base_row import BASE, adjusted_width, kv_heads, root_width, switch
+from ._base_row import BASE, adjusted_width, kv_heads, root_width, switch, width_of_head
 from ._table import Key, Row, of
 
 # Keys of rotary embedding, which rope_of reads.
@@ -64,6 +64,7 @@ LLAMA_FAMILIES: dict[str, Row] = {
         LLAMA,
         **NO_BIAS,
         names=FUSED,
+        kinds="all alike",
         window=Key("sliding_window"),
         epsilon=Key("rms_norm_eps", 1e-5),
     ),
@@ -86,12 +87,15 @@ GEMMA = of(
     norm_weight="1 + weight",
     embed_scale=root_width,
     head_dim=Key("head_dim", 256),
-    activation=Key(("hidden_act", "hidden_activation"), "gelu_pytorch_tanh"),
+    activation=Key("hidden_act", "gelu_pytorch_tanh"),
     tied=Key("tie_word_embeddings", True),
     only={"use_bidirectional_attention": (False,)},
+    inert=(*ROPE_KEYS, "hidden_activation"),  # which transformers reads of the later ones alone
 )
 GEMMA2 = of(
     GEMMA,
+    activation=Key("hidden_activation", "gelu_pytorch_tanh"),
+    inert=(*ROPE_KEYS, "hidden_act"),
     n_kv_head=kv_heads(4),
     names={
         "attn_after": "post_attention_layernorm",
@@ -135,8 +139,10 @@ LLAMA_FAMILIES["gemma3_text"] = of(
     GEMMA2,
     names=HEAD_NORMS,
     head_norm="rms",
-    softcap=Key("attn_logit_softcapping"),
+    softcap=None,
     logit_softcap=Key("final_logit_softcapping"),
+    # The cap of the scores is a key that transformers reads and never applies.
+    inert=(*ROPE_KEYS, "hidden_act", "attn_logit_softcapping"),
     full_every=Key(("sliding_window_pattern", "_sliding_window_pattern"), 6),
     theta=Key("rope_theta", 1e6),
     local_theta=Key("rope_local_base_freq", 1e4),
@@ -194,7 +200,7 @@ LLAMA_FAMILIES["hunyuan_v1_dense"] = of(
 LLAMA_FAMILIES["seed_oss"] = of(
     LLAMA,
     n_kv_head=kv_heads(8),
-    head_dim=Key("head_dim", 128),
+    head_dim=Key("head_dim", 128, width_of_head),
     qkv_bias=Key("attention_bias", True),
     o_bias=Key("attention_out_bias", False),
     mlp_bias=Key("mlp_bias", False),
@@ -218,7 +224,7 @@ LLAMA_FAMILIES["ernie4_5"] = of(
     interleaved=True,
     theta=Key("rope_theta", 5e5),
     epsilon=Key("rms_norm_eps", 1e-5),
-    head_dim=Key("head_dim", 128),
+    head_dim=Key("head_dim", 128, width_of_head),
     tied=Key("tie_word_embeddings", True),
     qkv_bias=Key("use_bias", False),
     mlp_bias=lambda row: row["qkv_bias"],
@@ -367,6 +373,7 @@ LLAMA_FAMILIES["starcoder2"] = of(
     qkv_bias=Key("use_bias", True),
     mlp_bias=lambda row: row["qkv_bias"],
     activation=Key("hidden_act", "gelu_pytorch_tanh"),
+    kinds="all alike",
     window=Key("sliding_window"),
     tied=Key("tie_word_embeddings", True),
     only={"norm_type": ("layer_norm",), "mlp_type": ("default",)},
