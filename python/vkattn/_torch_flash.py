@@ -23,6 +23,16 @@ def _options(is_causal: bool, mask: Any, scale: float | None) -> list[Any]:
     return [*(given.get(name) for name in ops.OPTIONS), ""]
 
 
+def _each_head(q: Any, x: Any) -> Any:
+    """Keys or values, those of a group of heads once for each of its heads."""
+    return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)
+
+
+def _of_group(gradient: Any, x: Any) -> Any:
+    """The gradient of what `_each_head` repeated."""
+    return gradient if gradient.shape == x.shape else gradient.unflatten(1, (x.shape[1], -1)).sum(2)
+
+
 def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> tuple[Any, float]:
     """In float64, which vkattn has not, and the scale."""
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -43,9 +53,9 @@ def _attend(
 ) -> Any:  # fmt: skip
     if q.dtype in ops.NAMES:
         return ops.attention(q, k, v, *_options(is_causal, attn_mask, scale))
-    scores, _ = _scores(q, k, is_causal, attn_mask, scale)
+    scores, _ = _scores(q, _each_head(q, k), is_causal, attn_mask, scale)
     sums = torch.logsumexp(scores, -1)
-    return _weights(scores, sums) @ v, sums
+    return _weights(scores, sums) @ _each_head(q, v), sums
 
 
 def _differentiate(
@@ -56,11 +66,13 @@ def _differentiate(
         wanted = [True] * 3 + [False] * len(ops.LEARNT)
         options = _options(is_causal, attn_mask, scale)
         return tuple(ops.attention_backward(gradient, output, sums, wanted, q, k, v, *options))
-    scores, factor = _scores(q, k, is_causal, attn_mask, scale)
+    keys, values = _each_head(q, k), _each_head(q, v)
+    scores, factor = _scores(q, keys, is_causal, attn_mask, scale)
     weights = _weights(scores, sums)
-    inner = gradient @ v.mT - (gradient * output).sum(-1, keepdim=True)
+    inner = gradient @ values.mT - (gradient * output).sum(-1, keepdim=True)
     of_scores = weights * inner * factor
-    return of_scores @ k, of_scores.mT @ q, weights.mT @ gradient
+    of_keys, of_values = of_scores.mT @ q, weights.mT @ gradient
+    return of_scores @ keys, _of_group(of_keys, k), _of_group(of_values, v)
 
 
 class _Handle:

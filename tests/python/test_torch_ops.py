@@ -436,8 +436,12 @@ def test_flash_attention_impl(device, monkeypatch):
     cases = [({}, torch.float32), ({"is_causal": True}, torch.float32)]
     cases += [({"attn_mask": mask, "scale": 0.3}, torch.float32), ({"is_causal": True}, torch.double)]
 
+    cases += [({"enable_gqa": True}, torch.float32), ({"enable_gqa": True}, torch.double)]
+
     def all_of(options, dtype):
-        given = [x.to(dtype).requires_grad_() for x in (draw(1, 2, 5, 16), *draw(2, 1, 2, 7, 16))]
+        n_head = 6 if options.get("enable_gqa") else 2
+        given = [draw(1, n_head, 5, 16), *draw(2, 1, 2, 7, 16)]
+        given = [x.to(dtype).requires_grad_() for x in given]
         out = F.scaled_dot_product_attention(*given, **options)
         out.square().sum().backward()
         return [out.detach(), *(x.grad for x in given)]
