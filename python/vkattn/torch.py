@@ -34,6 +34,7 @@ from . import _torch_flash
 from . import _torch_ops as ops
 from ._device import Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
+from ._masks import Sizes
 from ._numbers import flag, real, wholes
 from ._option_table import check_options, takes_options
 from ._options import AttentionOptions
@@ -108,8 +109,9 @@ def _plain(options: dict[str, Any]) -> list[Any]:
     return [*given, rope.dim, rope.base, rope.interleaved, frequencies, rope.attention_factor]
 
 
-def _mask(mask: torch.Tensor, padding: Any, batch: int, n_head: int) -> torch.Tensor:
+def _mask(mask: torch.Tensor, padding: Any, sizes: Sizes) -> torch.Tensor:
     """A mask that learns, with padding in it, as the library has gradients of."""
+    batch, n_head, n_q, n_kv = sizes
     if mask.dtype not in ops.NAMES:
         mask = mask.float()
     if mask.dim() == 3 and batch > 1 and mask.shape[0] == batch * n_head:
@@ -118,7 +120,19 @@ def _mask(mask: torch.Tensor, padding: Any, batch: int, n_head: int) -> torch.Te
         return mask
     if padding.dtype == torch.bool:
         padding = mask.new_zeros(padding.shape).masked_fill(padding, -torch.inf)
+    if padding.shape != (batch, n_kv):
+        raise InvalidError(
+            f"key_padding_mask: expected [batch][n_kv], [{batch}, {n_kv}], got"
+            f" {list(padding.shape)}"
+        )
     bias: torch.Tensor = padding.to(mask.dtype)[:, None, None, :]
+    if mask.dim() and mask.shape[-1] != 1:  # keys beyond a shorter mask are hidden
+        bias = bias[..., : mask.shape[-1]]
+    if any(1 not in (a, b) and a != b for a, b in zip(mask.shape[::-1], bias.shape[::-1])):
+        raise InvalidError(
+            f"mask: expected what broadcasts against [{batch}][n_head][{n_q}][{n_kv}], got"
+            f" {list(mask.shape)}"
+        )
     return mask + bias
 
 
@@ -179,7 +193,7 @@ def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, A
             tensors[name] = tensors[name].float()
     if "mask" in tensors and tensors["mask"].requires_grad:
         padding = tensors.pop("key_padding_mask", None)
-        tensors["mask"] = _mask(tensors["mask"], padding, *q.shape[:2])
+        tensors["mask"] = _mask(tensors["mask"], padding, Sizes(*q.shape[:3], k.shape[2]))
     made = op(q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device))
     return made[0] if isinstance(made, tuple) else made
 
@@ -214,7 +228,9 @@ def linear(
     return out
 
 
-def _taken(q: Any, k: Any, v: Any, mask: Any, causal: Any, gqa: bool) -> bool:
+def _taken(
+    q: Any, k: Any, v: Any, mask: Any, dropout: Any, causal: Any, scale: Any, gqa: bool
+) -> bool:
     """Whether arguments of F.scaled_dot_product_attention are such that vkattn means the same."""
     for x in (q, k, v):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.dtype != q.dtype:
@@ -225,11 +241,27 @@ def _taken(q: Any, k: Any, v: Any, mask: Any, causal: Any, gqa: bool) -> bool:
         return False
     if q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
         return False
-    if q.shape[-3] != k.shape[-3] and not (gqa and q.shape[-3] % k.shape[-3] == 0):
+    if 0 in (q.shape[-1], v.shape[-1]):
+        return False
+    grouped = gqa and k.shape[-3] > 0 and q.shape[-3] % k.shape[-3] == 0
+    if q.shape[-3] != k.shape[-3] and not grouped:
+        return False
+    if not 0 <= dropout < 1 or not (scale is None or abs(scale) < 3e38):
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:  # vmap and its kin
         return False
-    return mask is None or (mask.dtype in (torch.bool, q.dtype) and not causal)
+    if mask is None:
+        return True
+    scores = (*q.shape[:-1], k.shape[-2])
+    return mask.dtype in (torch.bool, q.dtype) and not causal and _broadcasts(mask, scores)
+
+
+def _broadcasts(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:
+    """Whether PyTorch takes the mask. `attention` takes more: fewer axes than 2, fewer keys than
+    there are, and [batch * n_head][n_q][n_kv]."""
+    if not 2 <= mask.dim() <= len(scores):
+        return False
+    return all(n in (1, own) for n, own in zip(reversed(mask.shape), reversed(scores)))
 
 
 @contextlib.contextmanager
@@ -264,8 +296,9 @@ def sdpa(device: Place = None) -> Iterator[None]:
 
     Calls that vkattn does not take go on to what stood there before: tensors that are nested or not
     on the CPU, types other than float32, float16 and bfloat16, other than 3 or 4 axes, operands
-    that broadcast against each other, torch.vmap, and arguments that PyTorch refuses. A module that
-    imported the function by its name, and the native fast path of TransformerEncoderLayer in
+    that broadcast against each other, heads of 0 features, a scale that is not finite, dropout of
+    all, torch.vmap, and arguments that PyTorch refuses. A NaN in a float mask hides its key, where
+    PyTorch gives NaN. A module that imported the function by its name, and the native fast path of TransformerEncoderLayer in
     eval(), are not reached.
     """
     before = torch.nn.functional.scaled_dot_product_attention
@@ -280,7 +313,8 @@ def sdpa(device: Place = None) -> Iterator[None]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if not _taken(query, key, value, attn_mask, is_causal, enable_gqa):
+        given = query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        if not _taken(*given):
             return before(
                 query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
                 enable_gqa=enable_gqa,
@@ -336,8 +370,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if attn_mask is not None:
             mask = _torch_mask(attn_mask)
             if mask.requires_grad:
-                batch = query.shape[0 if self.batch_first else 1]
-                mask = _mask(mask, key_padding_mask, batch, self.num_heads)
+                batch, rows = (0, 1) if self.batch_first else (1, 0)
+                sizes = query.shape[batch], self.num_heads, query.shape[rows], key.shape[rows]
+                mask = _mask(mask, key_padding_mask, Sizes(*sizes))
                 key_padding_mask = None
             operands["mask"] = mask
         for name, x in operands.items():

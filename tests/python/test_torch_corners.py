@@ -220,6 +220,83 @@ def test_encoder(device, late, gradients):
     assert Counted.calls >= 2
 
 
+# ---- Calls of PyTorch's own function ------------------------------------------------------------
+
+SDPA_MASKS = [
+    *(((5, 7), 1), ((4, 5, 7), 1), ((1, 5, 7), 1), ((2, 1, 5, 7), 1), ((5, 1), 1), ((2, 4, 1, 7), 1)),
+    *(((5, 6), 0), ((8, 5, 7), 0), ((2, 5, 7), 0), ((7,), 0), ((1,), 0), ((1, 2, 4, 5, 7), 0)),
+]
+# Features of q and k, heads of k, features of v, options.
+SDPA_ALONE = [
+    *((8, 4, 8, {"dropout_p": 1.0}), (8, 0, 8, {"enable_gqa": True})),
+    *((8, 4, 8, {"scale": scale}) for scale in (float("inf"), float("nan"), 1e39)),
+    *((8, 4, 0, {}), (0, 4, 8, {})),
+]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    calls, attention = [], vt.attention
+
+    def count(*given, **options):
+        calls.append(1)
+        return attention(*given, **options)
+
+    monkeypatch.setattr(vt, "attention", count)
+    return calls
+
+
+@pytest.mark.parametrize("shape, taken", SDPA_MASKS)
+def test_sdpa_takes_no_mask_that_pytorch_refuses(device, counted, shape, taken):
+    """Masks of q [2][4][5] and k [2][4][7]: what is not taken fails, or passes, as in PyTorch."""
+    q, k, mask = draw(2, 4, 5, 8), draw(2, 4, 7, 8), torch.zeros(shape)
+    want = F.scaled_dot_product_attention(q, k, k, mask) if taken else None
+    with vt.sdpa(device):
+        if taken:
+            close(F.scaled_dot_product_attention(q, k, k, mask), want)
+        else:
+            with pytest.raises((RuntimeError, IndexError)):
+                F.scaled_dot_product_attention(q, k, k, mask)
+    assert len(counted) == taken
+
+
+def same(a, b):
+    return a.shape == b.shape and torch.allclose(a, b, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("case", SDPA_ALONE, ids=lambda case: "-".join(map(str, case)))
+def test_sdpa_leaves_what_it_cannot(device, counted, case):
+    """Arguments that PyTorch computes with and vkattn refuses go to PyTorch."""
+    q_dim, n_kv_head, v_dim, options = case
+    q, k = draw(2, 4, 5, q_dim), draw(2, n_kv_head, 7, q_dim)
+    v = draw(2, n_kv_head, 7, v_dim)
+    want = F.scaled_dot_product_attention(q, k, v, **options)
+    with vt.sdpa(device):
+        assert same(F.scaled_dot_product_attention(q, k, v, **options), want)
+    assert not counted
+
+
+def test_mask_that_learns_beside_padding(device):
+    """As without a gradient: a shorter mask hides keys, and padding of another shape is refused."""
+    q, k = draw(2, 4, 5, 8), draw(2, 4, 7, 8)
+    hidden = torch.zeros(2, 7, dtype=torch.bool)
+    hidden[0, 1] = True
+    options = {"device": device, "key_padding_mask": hidden}
+    for shape in ((5, 6), (5, 7), (5, 1), (8, 5, 6)):
+        bias = draw(*shape).requires_grad_()
+        want = vt.attention(q, k, k, mask=bias.detach(), **options)
+        got = vt.attention(q, k, k, mask=bias, **options)
+        close(got, want)
+        got.sum().backward()
+        assert bias.grad.shape == bias.shape
+    bias = torch.zeros(5, 7, requires_grad=True)
+    for padding in (hidden[0], hidden[:1], hidden[:, :6], hidden[:, :1]):
+        with pytest.raises(vkattn.InvalidError, match=r"key_padding_mask: expected .* \[2, 7\]"):
+            vt.attention(q, k, k, mask=bias, **{**options, "key_padding_mask": padding})
+    with pytest.raises(vkattn.InvalidError, match="mask: expected what broadcasts"):
+        vt.attention(q, k, k, mask=torch.zeros(3, 1, 5, 7, requires_grad=True), **options)
+
+
 # ---- Axes of 0 elements -------------------------------------------------------------------------
 
 SHAPES = [
