@@ -26,6 +26,5 @@ REDUCE(vec2, reduce_both, partial_pairs)
 float settle_mean(vec2 left, inout float mean)
 {
     mean += left.x;
-    float variance = fma(-left.x, left.x, left.y);
-    return variance < 0.0 ? 0.0 : variance; // not finite where y is not
+    return relu_of(fma(-left.x, left.x, left.y)); // not finite where y is not
 }

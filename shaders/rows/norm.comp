@@ -140,7 +140,7 @@ float scaled_term(uint pair, float sum)
 
 float power_term(uint pair, float sum) { return add_squares(next_pair(pair) * power, sum); }
 
-// Of what is left of the mean, and of squares.
+// Adds values less the mean, and their squares.
 vec2 centered_term(uint pair, vec2 sum)
 {
     vec2 v = fma(next_pair(pair), vec2(power), vec2(-mean));

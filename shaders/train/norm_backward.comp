@@ -9,6 +9,7 @@
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/row_power.glsl"
+#include "lib/relu.glsl"
 
 layout(constant_id = BACK_LANES) const uint LANES = 32;
 layout(constant_id = BACK_X_TYPE) const uint X_TYPE = 0;
@@ -72,11 +73,12 @@ float square(uint e)
     return v * v;
 }
 
-// Of what is left of the mean, and of squares.
+// A value less the mean, and its square.
 vec2 left_and_square(uint e)
 {
     float v = centered(e);
-    return vec2(v, v * v);
+    precise float squared = v * v;
+    return vec2(v, squared);
 }
 
 float slope_product(uint e) { return slope(e) * (centered(e) * scale); }

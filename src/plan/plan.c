@@ -326,7 +326,7 @@ enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
     return plan ? plan_submit(plan, __func__, NULL, ticket) : VKA_INVALID;
 }
 
-/* Of all that is attached, whatever one of them reports; the first report is told. */
+/* Ends a run for all that is attached, whatever one of them reports; the first report is told. */
 static enum vka_status end_run(struct vka_plan *plan, uint64_t ticket)
 {
     struct log *log = &plan->device->log;

@@ -11,7 +11,8 @@ figures/known_spills.tsv, where an entry of that list spills no more, and where 
 around it or what a pipeline of the list spills is more than 3 % longer than before, or a pipeline has
 more atomics. Before is the table of the GPU in figures/, if the same driver and shader compiler made
 it, else the commit that last wrote the tables (FIGURES_BASE names another one), built and measured in
-the same run. Of kernels whose modules, constants and driver are those of a table nothing is compiled again, unless --all says so.
+the same run. Kernels whose modules, constants and driver are those of a table are not compiled again,
+unless --all says so.
 
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
