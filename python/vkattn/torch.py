@@ -193,7 +193,9 @@ def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, A
             tensors[name] = tensors[name].float()
     if "mask" in tensors and tensors["mask"].requires_grad:
         padding = tensors.pop("key_padding_mask", None)
-        tensors["mask"] = _mask(tensors["mask"], padding, Sizes(*q.shape[:3], k.shape[2]))
+        batch, n_head, n_q = q.shape[:3]
+        sizes = Sizes(batch, n_head, n_q, k.shape[2])
+        tensors["mask"] = _mask(tensors["mask"], padding, sizes)
     made = op(q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device))
     return made[0] if isinstance(made, tuple) else made
 
@@ -298,8 +300,8 @@ def sdpa(device: Place = None) -> Iterator[None]:
     on the CPU, types other than float32, float16 and bfloat16, other than 3 or 4 axes, operands
     that broadcast against each other, heads of 0 features, a scale that is not finite, dropout of
     all, torch.vmap, and arguments that PyTorch refuses. A NaN in a float mask hides its key, where
-    PyTorch gives NaN. A module that imported the function by its name, and the native fast path of TransformerEncoderLayer in
-    eval(), are not reached.
+    PyTorch gives NaN. A module that imported the function by its name, and the native fast path of
+    TransformerEncoderLayer in eval(), are not reached.
     """
     before = torch.nn.functional.scaled_dot_product_attention
 
