@@ -29,7 +29,8 @@ struct sum_axes_params {
 #define AXES_RESULT_LANES 5 /* a power of two, at most AXES_LANES */
 #define AXES_COLUMNS 6      /* neighbouring invocations have neighbouring results; else terms */
 #define AXES_ADD 7          /* to what y holds */
-#define AXES_PAIRS 8 /* two neighbouring results of a workgroup are a whole word of 16-bit elements */
+#define AXES_PAIRS \
+    8 /* two neighbouring results of a workgroup are a whole word of 16-bit elements */
 #define AXES_SPECS 9
 #define AXES_LANES 64
 #define AXES_SPLIT 2048
