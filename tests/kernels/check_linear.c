@@ -346,7 +346,9 @@ static struct linear_shape vary(const struct check *c, const struct linear_shape
         return v;
     rng.state = rng_next(&rng) + c->turn;
     v.batch = (uint32_t)rng_range(&rng, 1, 4);
-    v.n = rng_chance(&rng, 20) ? 1 : (uint32_t)rng_range(&rng, 1, 2 * s->n + 1);
+    /* Where nothing decays, errors add up with the rows: 7,000 of 5 features are 2e-11 off. */
+    const uint32_t most = s->n > 4096 ? s->n : 2 * s->n + 1;
+    v.n = rng_chance(&rng, 20) ? 1 : (uint32_t)rng_range(&rng, 1, most);
     v.n_kv_head = (uint32_t)rng_range(&rng, 1, 2);
     v.n_state = v.n_kv_head * (uint32_t)rng_range(&rng, 1, 3);
     v.n_head = c->kernel == KERNEL_linear_recurrent && rng_chance(&rng, 50)
