@@ -298,7 +298,8 @@ static void run_problem(struct check *c, const struct linear_shape *s, const enu
     char text[CASE_TEXT];
     const bool key_decay = c->kernel == KERNEL_linear_recurrent && rng_chance(&c->rng, 50);
     draw_front(c, &t, rule, key_decay);
-    t.past = rng_chance(&c->rng, 70);
+    /* Without it all of y has one token's q.k, which may vanish. */
+    t.past = rng_chance(&c->rng, 70) || s->n == 1;
     t.size = mix[1] == VKA_F32 && mix[3] == VKA_F32 && rng_chance(&c->rng, 50) ? 0x1p-90 : 1;
     t.op.given = rng_chance(&c->rng, 30) ? VKA_GIVEN_SCALE : 0;
     t.op.scale = t.op.given ? 0.75f : 0;
