@@ -121,7 +121,7 @@ static bool read_options(int argc, char **argv, struct train_options *o)
         {"resume", OPTION_TEXT, &o->resume, 0, 0, NULL},
         {"epochs", OPTION_U32, &o->epochs, 0, TRAIN_MAX_EPOCHS, NULL},
         {"batch", OPTION_U32, &o->batch, 1, TRAIN_MAX_BATCH, NULL},
-        {"lr", OPTION_NUMBER, &o->learning_rate, 0, 0, NULL},
+        {"lr", OPTION_POSITIVE, &o->learning_rate, 0, 0, NULL},
         {"seed", OPTION_U32, &seed, 0, UINT32_MAX - 1, NULL},
         {"output", OPTION_TEXT, &o->output, 0, 0, NULL},
         {"html", OPTION_TEXT, &o->html, 0, 0, NULL},

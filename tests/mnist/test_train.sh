@@ -51,8 +51,9 @@ expect 2 '--model: expected' $digits --output m
 expect 2 '--output: expected' $digits --model mlp
 expect 2 '--labels: expected' --images images --model mlp --output m
 expect 2 "--model: expected one of documented, executed, mlp, got 'cnn'" $digits --model cnn --output m
-expect 2 "--lr: expected a number above 0, got '-1'" $digits --model mlp --output m --lr -1
-expect 2 "--lr: expected a number above 0, got 'nan'" $digits --model mlp --output m --lr nan
+expect 2 "--lr: expected a decimal number above 0, got '-1'" $digits --model mlp --output m --lr -1
+expect 2 "--lr: expected a decimal number above 0, got 'nan'" $digits --model mlp --output m --lr nan
+expect 2 "--lr: expected a decimal number above 0, got '0'" $digits --model mlp --output m --lr 0
 expect 2 "--batch: expected a whole number from 1 to 4096, got '0'" $digits --model mlp --output m --batch 0
 expect 2 '--test-labels: expected' $digits --model mlp --output m --test-images images
 expect 2 'missing/m: cannot create' $digits --model mlp --output missing/m

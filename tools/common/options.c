@@ -140,8 +140,10 @@ static bool set_number(const struct option_spec *spec, const char *text)
     char *end = NULL;
     bool decimal = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX");
     double x = decimal ? strtod(text, &end) : 0;
-    if (!end || *end || !isfinite(x) || x < 0) {
-        tool_error("--%s: expected a decimal number from 0 on, got '%s'", spec->name, text);
+    const bool positive = spec->kind == OPTION_POSITIVE;
+    if (!end || *end || !isfinite(x) || x < 0 || (positive && x == 0)) {
+        tool_error("--%s: expected a decimal number %s, got '%s'", spec->name,
+                   positive ? "above 0" : "from 0 on", text);
         return false;
     }
     *(double *)spec->value = x;
@@ -194,6 +196,7 @@ static bool set_option(const struct option_spec *spec, const char *text)
     case OPTION_U32:
         return set_u32(spec, text);
     case OPTION_NUMBER:
+    case OPTION_POSITIVE:
         return set_number(spec, text);
     case OPTION_PAIR:
         return set_pair(spec, text);

@@ -32,6 +32,7 @@ enum option_kind {
     OPTION_TEXT,     /* const char *: not empty */
     OPTION_U32,      /* uint32_t: min .. max */
     OPTION_NUMBER,   /* double: decimal, finite, from 0 on */
+    OPTION_POSITIVE, /* double: such a number above 0 */
     OPTION_PAIR,     /* int64_t[2]: "A,B", each min .. max */
     OPTION_CHOICE,   /* int: the index in choices, which end with NULL */
     OPTION_KIND_COUNT
