@@ -156,8 +156,8 @@ static double draw(struct check *c, const struct linear_case *t, int operand, ui
     case LOG: /* e^95 is infinite */
         return rng_chance(&c->rng, 4) ? 95 : 3 * x - 1;
     case DECAY:
-        if (t->front) /* ln(1 + e^-200) is 0 */
-            return rng_chance(&c->rng, 4) ? -200 : 6 * x - 2;
+        if (t->front) /* ln(1 + e^-800) is 0 in double too */
+            return rng_chance(&c->rng, 4) ? -800 : 6 * x - 2;
         return rng_chance(&c->rng, 20)   ? 25 * (x - 1)
                : rng_chance(&c->rng, 10) ? 0
                : rng_chance(&c->rng, 4)  ? x < 0 ? -200 : -INFINITY
