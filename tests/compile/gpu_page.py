@@ -55,10 +55,11 @@ Hopper, 61 before, and 55 on navi31, 114 before; a step alone has 20 and 41, the
 of 1,024 rows. On bmg, which has the other form, it has 103, 122 before, and that of dq 70, 80 before. What
 did not help: with one staging bmg had 41 to 77 spills in the first, whether products and scores were loops
 or not, and the a770 15 in that of dq; places of rows in registers, as in the pass of dq, gave bmg 10 and
-the a770 23 spills in that of dk and dv; others loaded a second time, for fewer registers, are the same code, as compilers see
-that nothing writes them; weights of hidden keys without a loop took 32 registers more by NVK. RADV loads
-16 bytes of shared memory by halves on RDNA3 and RDNA4. On Turing, whose processors have 64 KiB of shared
-memory, one workgroup of that pass runs at a time, two before. No GPU has timed any of it.
+the a770 23 spills in that of dk and dv; others loaded a second time, for fewer registers, are the same
+code, as compilers see that nothing writes them; weights of hidden keys without a loop took 32 registers
+more by NVK. RADV loads 16 bytes of shared memory by halves on RDNA3 and RDNA4. On Turing, whose processors
+have 64 KiB of shared memory, one workgroup of that pass runs at a time, two before. No GPU has timed any
+of it.
 
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|
