@@ -182,7 +182,8 @@ static double limit_of(const struct vka_device *device, const struct problem *p,
                        enum vka_dtype gradient)
 {
     const bool turned = p->rope.dim || p->q_norm || p->k_norm;
-    const bool halves = device->caps.properties.type != VKA_DEVICE_CPU && p->k != VKA_F32;
+    const bool one_type = p->q == p->k && p->k == p->v && p->v == p->output;
+    const bool halves = device->caps.properties.type != VKA_DEVICE_CPU && one_type;
     return MANY * fmax(compare_limit(gradient), turned && halves ? compare_limit(p->k) : 0);
 }
 
