@@ -19,16 +19,16 @@ struct kept_mask {
     int offset, left, right, end;
 };
 kept_mask kept_fields;
+const int NO_WINDOW = 0x7fffffff;
 
 void keep_mask()
 {
-    const int NONE = 0x7fffffff;
     kept_fields.offset = mask_query_offset(batch_of());
     kept_fields.end = int(mask_end(batch_of()));
     if (mask_has(MASK_TENSOR))
         kept_fields.end = min(kept_fields.end, int(p.mask.mask_n_kv));
-    kept_fields.left = mask_has(MASK_WINDOW_LEFT) ? p.mask.window_left : NONE;
-    kept_fields.right = mask_has(MASK_WINDOW_RIGHT) ? p.mask.window_right : NONE;
+    kept_fields.left = mask_has(MASK_WINDOW_LEFT) ? p.mask.window_left : NO_WINDOW;
+    kept_fields.right = mask_has(MASK_WINDOW_RIGHT) ? p.mask.window_right : NO_WINDOW;
     if (mask_has(MASK_CAUSAL))
         kept_fields.right = min(kept_fields.right, 0);
 }
@@ -39,7 +39,8 @@ uvec2 range_of(uint query)
         return mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
     int position = kept_fields.offset + int(query);
     int first = position > kept_fields.left ? position - kept_fields.left : 0;
-    int end = max(position < kept_fields.end - kept_fields.right ? position + kept_fields.right + 1 : kept_fields.end, 0);
+    bool ends = kept_fields.right != NO_WINDOW && position < kept_fields.end - kept_fields.right;
+    int end = max(ends ? position + kept_fields.right + 1 : kept_fields.end, 0);
     return uvec2(min(first, end), end);
 }
 #else
