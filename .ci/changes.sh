@@ -10,6 +10,8 @@
 #   plans      what fuzz_plan reaches
 #   kernels    shaders, or what chooses and compiles them
 #   library    the library on the host
+#   systems    what asks the system, or reads its files
+#   submits    what threads share
 needed_by() {
     case $1 in
     [A-Z]*.md | LICENSE | CITATION.cff | .github/* | docs/* | include/*.md | .ci/stages.tsv | .ci/passed | \
@@ -17,7 +19,8 @@ needed_by() {
         echo docs
         ;;
     pyproject.toml | python/* | tests/python/*) echo python ;;
-    shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
+    src/gpu/*) echo kernels plans library submits ;;
+    shaders/* | src/kernel/* | src/op/* | cmake/* | tests/compile/* | \
         tools/dev/sid_tree.sh | tools/dev/archive.sh | tools/dev/prebuild_shaders.sh)
         echo kernels plans library
         ;;
@@ -25,11 +28,23 @@ needed_by() {
     tools/dev/* | tests/dev/* | tools/demo.sh | ports/*) echo scripts ;;
     tools/*/CMakeLists.txt | examples/CMakeLists.txt | examples/*/CMakeLists.txt) echo all ;;
     tools/*/* | examples/* | tests/cases/*.sh | tests/mnist/*) echo tools ;;
-    src/io/* | tests/files/* | tests/fuzz/*) echo readers library ;;
+    src/io/* | tests/files/* | tests/fuzz/*) echo readers library systems ;;
+    src/core/* | tests/windows/*) echo plans library systems submits ;;
     tests/*/*) echo library ;;
     src/* | include/*) echo plans library ;;
     *) echo all ;; # .ci, CMakeLists.txt and presets among them
     esac
+}
+
+# in_turn ONE [OTHER]: the stage of this landing, by the highest bit of its commit, as in
+# vkattn_alternate of tests/CMakeLists.txt.
+in_turn() {
+    local commit=${TURN_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo 0)}
+    if [[ ${commit:0:1} == [0-7] ]]; then
+        echo "$1"
+    elif [ $# -eq 2 ]; then
+        echo "$2"
+    fi
 }
 
 # stages_of: reads names of changed files, one a line, and prints the stages that they need, in order.
@@ -49,9 +64,19 @@ stages_of() {
         echo "tests sanitizers"
         [[ $needs != *' readers '* ]] || echo "files"
         [[ $needs != *' kernels '* ]] || echo "gpus"
-        echo "windows arm64"
-        [[ $needs != *' plans '* ]] || echo "fuzz_plan"
-        echo "threads"
+        if [[ $needs == *' systems '* ]]; then
+            echo "windows arm64"
+        else
+            in_turn windows arm64
+        fi
+        if [[ $needs == *' submits '* ]]; then
+            [[ $needs != *' plans '* ]] || echo "fuzz_plan"
+            echo "threads"
+        elif [[ $needs == *' plans '* ]]; then
+            in_turn threads fuzz_plan
+        else
+            in_turn threads
+        fi
         [[ $needs != *' readers '* ]] || echo "fuzz_files"
         echo "validation"
         ;;

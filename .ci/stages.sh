@@ -96,8 +96,13 @@ stage_gpus() { # GPUs that are not there
     tools/test.sh -L '^compile$'
 }
 
+# The tests of half of the landings (vkattn_alternate) run in the others where their own source changed.
 stage_tests() { # what sanitizers will run is not run here
-    tools/test.sh -LE '^(host|stub|compile)$'
+    local changed_tests
+    changed_tests=$(sed -n 's|^tests/.*/test_\([a-z0-9_]*\)[.][chs].*$|\1|p' <<<"${changed:-}" | paste -sd'|')
+    tools/test.sh -LE '^(host|stub|compile|rests)$'
+    [ -z "$changed_tests" ] || ctest --preset default --parallel "$(nproc)" -L '^rests$' \
+        -LE '^(host|stub|compile)$' -R "^($changed_tests)"
 }
 
 # Not by tools/test.sh, which would build the rest.
@@ -133,7 +138,7 @@ build_sanitized() { # build_sanitized TARGET...
 stage_sanitizers() {
     # shellcheck disable=SC2086 # a list of words
     build_sanitized $sanitized
-    ctest --preset asan --parallel "$(nproc)"
+    ctest --preset asan --parallel "$(nproc)" -LE '^rests$'
 }
 
 stage_sanitize_tools() { # the tools' sources are under the unit tests
