@@ -67,6 +67,7 @@ def test_wordpiece(tmp_path, words, lowercase):
 
 
 NO_PREFIX = {"add_dummy_prefix": False}
+SPACED = ["", " ", "  ", " a", "  a  b ", "\u2581", "a\u2581", "\u2581 a", " \u2581", "a \u2581 "]
 OWN = {"user_defined_symbols": ["<q>", "ab"], "split_digits": False}
 
 
@@ -75,6 +76,7 @@ OWN = {"user_defined_symbols": ["<q>", "ab"], "split_digits": False}
     ("bpe", {**made.LLAMA, **NO_PREFIX, **OWN}),
     ("unigram", {}),
     ("unigram", {**NO_PREFIX, "byte_fallback": True}),
+    ("unigram", {"remove_extra_whitespaces": False}),
 ])  # fmt: skip
 def test_sentencepiece(tmp_path, words, kind, options):
     pytest.importorskip("tokenizers", reason=REASON)
@@ -84,7 +86,10 @@ def test_sentencepiece(tmp_path, words, kind, options):
     corpus = [x.replace("\n", "") for x in corpus]
     judge, keys = made.trained_sentencepiece(sentencepiece, kind, corpus, size, **options)
     keys["add_bos_token"] = keys["add_eos_token"] = False
-    compare(tmp_path, keys, lines, judge.encode)
+    if kind == "unigram":  # of these two letters the package's normaliser maps the first alone
+        lines = [x.replace("\r\n", "\n") for x in lines]
+    marked = [*SPACED, *("\u2581" + x + "\u2581" for x in lines[:40])]
+    compare(tmp_path, keys, [*lines, *marked], judge.encode)
     text = text_of(tmp_path, keys)
     for line in lines[:40]:
         ids = judge.encode(line)

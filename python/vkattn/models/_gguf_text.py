@@ -324,10 +324,9 @@ def _unigram(vocabulary: Vocabulary) -> Any:
             byte_fallback=bool(vocabulary.of_type(BYTE)),
         )
     )
-    made.normalizer = normalizers.Sequence(steps)
     prefix = vocabulary.flag("add_space_prefix", True)
-    scheme = "always" if prefix else "never"
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)
+    steps += [normalizers.Prepend(SPACE)] if prefix else []
+    made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
     made.decoder = _decoder_of(tokenizers, prefix)
     return made
 
