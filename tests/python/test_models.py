@@ -513,7 +513,7 @@ def test_attentions(device, bert, albert):
             n = len(ids)
             assert weights.shape == (model.n_layer, tiny.HEADS, n, n)
             assert weights.dtype == np.float32
-            assert np.abs(weights - np.array(want)).max() < 5e-6
+            assert np.abs(weights - np.array(want)).max() < 1e-5  # behind up to ten layers of float32
         # Some layers, in any order, alone.
         some = model.attentions(texts[2:3], layers=[-1, 0, -1])[0]
         assert np.array_equal(some, got[2][[-1, 0, -1]])
