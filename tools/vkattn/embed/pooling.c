@@ -1,5 +1,6 @@
 /* Reads modules.json, and the config.json in the folder of its Pooling. */
 #include "pooling.h"
+#include "common/json_file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,16 +86,13 @@ static enum vka_status read_modules(struct source *s, const char *folder, const 
 enum vka_status pooling_read(struct source *s, const char *folder)
 {
     char file[4096];
-    json_error_t error;
+    json_t *modules;
     snprintf(file, sizeof file, "%.3000s/modules.json", folder);
-    FILE *there = fopen(file, "rb");
-    if (!there)
-        return VKA_OK;
-    fclose(there);
-    json_t *modules = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    enum vka_status status = json_is_array(modules)
-                                 ? read_modules(s, folder, modules)
-                                 : source_refuse(s, "modules.json", "is not a list of modules");
+    enum vka_status status = json_file_read_if_there(file, &modules, s->why);
+    if (status != VKA_OK || !modules)
+        return status;
+    status = json_is_array(modules) ? read_modules(s, folder, modules)
+                                    : source_refuse(s, "modules.json", "is not a list of modules");
     json_decref(modules);
     return status;
 }

@@ -1,4 +1,5 @@
 #include "source.h"
+#include "common/json_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +13,11 @@ enum vka_status source_refuse(const struct source *s, const char *name, const ch
 
 enum vka_status source_read_json(const struct source *s, const char *file, json_t **object)
 {
-    json_error_t error;
-    *object = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    if (json_is_object(*object))
-        return VKA_OK;
-    snprintf(s->why, VKA_IO_ERROR_SIZE, "%.300s%s", *object ? file : "",
-             *object ? ": is not an object" : error.text);
-    return VKA_IO;
+    enum vka_status status = json_file_read(file, object, s->why);
+    if (status != VKA_OK || json_is_object(*object))
+        return status;
+    snprintf(s->why, VKA_IO_ERROR_SIZE, "%.400s: is not an object", file);
+    return VKA_INVALID;
 }
 
 void source_close(struct source *s)

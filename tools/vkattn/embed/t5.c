@@ -24,7 +24,9 @@ static int32_t bucket_of(int32_t distance, int32_t count)
 /* The biases of all heads, float32 [1][n_head][rows][rows]. */
 static struct vka_tensor *add_biases(struct graph *g, const struct bert *m)
 {
-    const uint32_t n = g->rows, all = n * n;
+    if (g->rows > UINT16_MAX && g->status == VKA_OK)
+        g->status = VKA_UNSUPPORTED; /* n * n is no uint32_t */
+    const uint32_t n = g->status == VKA_OK ? g->rows : 1, all = n * n;
     struct vka_tensor *ids = graph_make(g, VKA_I32, 2, (const uint32_t[]){1, all});
     struct vka_tensor *each = graph_make(g, VKA_F32, 3, (const uint32_t[]){1, all, m->n_head});
     int32_t *buckets = malloc(all * sizeof *buckets);

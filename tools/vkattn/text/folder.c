@@ -1,6 +1,8 @@
 /* The tokenizer of a folder of a BERT: vocab.txt. SPDX-License-Identifier: MIT */
 #include "text.h"
 #include "kinds.h"
+#include "common/json_file.h"
+#include "core/os.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -17,36 +19,20 @@ static enum vka_status refuse(const char *path, const char *what, enum vka_statu
 
 static enum vka_status read_lines(const char *path, char **lines, size_t *size, char *why)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return refuse(path, "cannot be opened: texts need it; give --ids", VKA_IO, why);
-    *lines = malloc(MOST_BYTES + 1);
-    *size = *lines ? fread(*lines, 1, MOST_BYTES + 1, file) : 0;
-    bool failed = ferror(file);
-    fclose(file);
-    char *fitting = *lines && *size ? realloc(*lines, *size) : NULL;
-    *lines = fitting ? fitting : *lines;
-    if (!*lines)
-        return VKA_OUT_OF_HOST_MEMORY;
-    if (failed || !*size || *size > MOST_BYTES)
-        return refuse(path, "expected tokens, one a line, of up to 64 MiB", VKA_IO, why);
-    return VKA_OK;
+    if (os_look(path) == OS_NOTHING)
+        return refuse(path, "there is none: texts need it; give --ids", VKA_IO, why);
+    return file_read_whole(path, MOST_BYTES, lines, size, why);
 }
 
 /* An object of a file of the folder; *object NULL: there is no such file. */
 static enum vka_status read_json(const char *folder, const char *name, json_t **object, char *why)
 {
     char path[4096];
-    json_error_t error;
     snprintf(path, sizeof path, "%.4000s/%s", folder, name);
-    *object = NULL;
-    FILE *there = fopen(path, "rb");
-    if (!there)
-        return VKA_OK;
-    fclose(there);
-    *object = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    return json_is_object(*object) ? VKA_OK
-                                   : refuse(path, "expected an object of JSON", VKA_IO, why);
+    enum vka_status status = json_file_read_if_there(path, object, why);
+    if (status != VKA_OK || !*object || json_is_object(*object))
+        return status;
+    return refuse(path, "expected an object of JSON", VKA_IO, why);
 }
 
 /* What would make other ids of a text is read, or refused. */
