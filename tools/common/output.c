@@ -39,7 +39,9 @@ json_t *json_text(const char *text)
 
 bool json_print_line(json_t *object)
 {
-    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    /* What cannot be written is told at the end, by whoever flushes. */
+    bool failed = !object || (json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) &&
+                              !ferror(stdout));
     json_decref(object);
     if (failed) {
         tool_error("out of memory");
