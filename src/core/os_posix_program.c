@@ -46,13 +46,16 @@ bool os_cache_folder(const char *name, bool make, char folder[OS_PATH_SIZE])
     }
     if (!base || *base != '/')
         return false;
-    size_t length = strlen(base) + strlen(below);
-    if (length + strlen(name) + 2 > OS_PATH_SIZE)
+    if (strlen(base) + strlen(below) + strlen(name) + 2 > OS_PATH_SIZE)
         return false;
-    snprintf(folder, OS_PATH_SIZE, "%s%s", base, below);
-    if (make)
-        mkdir(folder, 0700);
-    snprintf(folder + length, OS_PATH_SIZE - length, "/%s", name);
+    snprintf(folder, OS_PATH_SIZE, "%s%s/%s", base, below, name);
+    /* All folders of $XDG_CACHE_HOME, none above ~/.cache. */
+    for (char *end = folder + (*below ? strlen(base) : 0) + 1; make && *end; end++)
+        if (*end == '/') {
+            *end = '\0';
+            mkdir(folder, 0700);
+            *end = '/';
+        }
     if (make)
         mkdir(folder, 0700);
     return make || access(folder, R_OK) == 0;

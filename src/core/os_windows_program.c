@@ -143,11 +143,12 @@ struct os_folder *os_folder_open(const char *path)
     }
     struct os_folder *folder = calloc(1, sizeof *folder);
     char *all = malloc(length + 3);
+    if (folder)
+        folder->search = INVALID_HANDLE_VALUE;
     if (folder && all) {
         memcpy(all, path, length);
         memcpy(all + length, "/*", 3);
         wchar_t *wide = os_windows_wide(all);
-        folder->search = INVALID_HANDLE_VALUE;
         if (wide)
             folder->search = FindFirstFileW(wide, &folder->found);
         if (wide && folder->search == INVALID_HANDLE_VALUE)

@@ -180,6 +180,18 @@ static void cache_folders(void **state)
     assert_int_equal(rmdir(at), 0);
     assert_int_equal(rmdir(in_folder("xdg")), 0);
 
+    assert_int_equal(setenv("XDG_CACHE_HOME", in_folder("xdg/a"), 1), 0); /* all are made */
+    assert_true(os_cache_folder("test", true, at));
+    assert_int_equal(os_look(at), OS_FOLDER);
+    assert_int_equal(rmdir(at), 0);
+    assert_int_equal(rmdir(in_folder("xdg/a")), 0);
+    assert_int_equal(rmdir(in_folder("xdg")), 0);
+    assert_int_equal(setenv("HOME", in_folder("no/home"), 1), 0); /* that is not */
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    assert_true(os_cache_folder("test", true, at));
+    assert_int_equal(os_look(at), OS_NOTHING);
+    assert_int_equal(setenv("HOME", folder, 1), 0);
+
     assert_int_equal(setenv("XDG_CACHE_HOME", "relative", 1), 0); /* does not count */
     assert_true(os_cache_folder("test", true, at));
     snprintf(want, sizeof want, "%.4000s/.cache/test", folder);
