@@ -432,7 +432,34 @@ if [ -e /dev/full ] && ! lacks '/dev/full'; then
     checks=$((checks + 1))
     "$vkattn" help >/dev/full 2>err
     [ $? -eq 1 ] || fail 'a full disk looks like success'
+    checks=$((checks + 1))
+    "$vkattn" devices --json >/dev/full 2>err # more than a buffer of the stream
+    [ $? -eq 1 ] && [ "$(cat err)" = 'vkattn devices: cannot write to standard output' ] ||
+        fail 'JSON on a full disk'
 fi
+
+# What a folder of a model has in place of its files.
+mkdir bert
+expect 2 'bert/config.json: cannot open: No such file' embed bert --ids 1,2
+: >bert/config.json
+expect 2 'bert/config.json: is empty' embed bert --ids 1,2
+printf '{\n"model_type": "bert"' >bert/config.json
+expect 2 "bert/config.json: line 2: '}' expected" embed bert --ids 1,2
+if ! lacks 'folders and pipes that can be opened'; then
+    rm bert/config.json
+    mkdir bert/config.json
+    expect 2 'bert/config.json: ' embed bert --ids 1,2
+    rmdir bert/config.json
+    mkfifo bert/config.json
+    expect 2 'bert/config.json: not a regular file' embed bert --ids 1,2
+fi
+
+# Options behind what they are for, in an environment where C's library stops at the first such word.
+export POSIXLY_CORRECT=1
+expect 0 '' run "$seed" --query x.npy --output y.npy
+expect 0 '1 passed' check "$seed" --path fused
+expect 2 'expected one layer file, got 3' run "$seed" --query x.npy y.npy -- --output
+unset POSIXLY_CORRECT
 
 echo "$checks checks, $failures failed"
 [ "$failures" -eq 0 ]

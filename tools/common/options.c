@@ -41,7 +41,7 @@ const char *const option_paths[] = {"auto", "unfused", "fused", NULL};
 static_assert(sizeof option_paths / sizeof option_paths[0] == VKA_PATH_COUNT + 1,
               "option_paths follows vka_path");
 
-static const char *command_name = "";
+static const char *program_name = "vkattn", *command_name = "";
 static bool (*show_help)(const char *command, const struct option_spec *specs);
 static bool helped;
 
@@ -67,6 +67,11 @@ enum tool_exit tool_exit_of(enum vka_status status)
         break;
     }
     return TOOL_FAILED;
+}
+
+void tool_set_program(const char *program)
+{
+    program_name = program;
 }
 
 void tool_set_command(const char *command)
@@ -95,7 +100,7 @@ void tool_error(const char *format, ...)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
     }
-    fprintf(stderr, "vkattn%s%s: %s\n", *command_name ? " " : "", command_name, line);
+    fprintf(stderr, "%s%s%s: %s\n", program_name, *command_name ? " " : "", command_name, line);
 }
 
 const char *option_profile_file(const struct device_options *options)
@@ -227,10 +232,10 @@ static void refuse_option(const char *word, const struct option_spec *specs)
         nearest_offer(&nearest, specs[i].name);
     if (*name && show_help)
         nearest_offer(&nearest, "help");
-    tool_error("unknown option '%s'%s%s%s '%s%s%s' lists the options", optopt ? letter : word,
+    tool_error("unknown option '%s'%s%s%s '%s%s%s%s' lists the options", optopt ? letter : word,
                nearest.best ? ": did you mean '--" : ";", nearest.best ? nearest.best : "",
-               nearest.best ? "'?" : "", show_help ? "vkattn " : "", show_help ? command_name : "",
-               show_help ? " --help" : "--help");
+               nearest.best ? "'?" : "", show_help ? program_name : "", show_help ? " " : "",
+               show_help ? command_name : "", show_help ? " --help" : "--help");
 }
 
 bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first)
@@ -246,10 +251,16 @@ bool options_parse(int argc, char **argv, const struct option_spec *specs, int *
     }
     if (show_help)
         table[n] = (struct option){.name = "help", .has_arg = no_argument};
-    int c, index = 0;
+    int c, index = 0, n_operand = 0;
     optind = 1;
     opterr = 0;
-    while ((c = getopt_long(argc, argv, ":", table, &index)) != -1) {
+    /* Operands come in order, as 1, whatever $POSIXLY_CORRECT says: they are gathered at the begin of
+     * argv, which is read by then. */
+    while ((c = getopt_long(argc, argv, "-:", table, &index)) != -1) {
+        if (c == 1) {
+            argv[1 + n_operand++] = optarg;
+            continue;
+        }
         /* To MinGW a value that is too much lacks too. */
         if (c == ':' && !strchr(argv[optind - 1], '=')) {
             tool_error("%s: expected a value after it", argv[optind - 1]);
@@ -266,7 +277,10 @@ bool options_parse(int argc, char **argv, const struct option_spec *specs, int *
         if (!set_option(&specs[index], optarg))
             return false;
     }
-    *first = optind;
+    while (optind < argc) /* behind -- */
+        argv[1 + n_operand++] = argv[optind++];
+    *first = argc - n_operand;
+    memmove(argv + *first, argv + 1, (size_t)n_operand * sizeof *argv);
     return true;
 }
 

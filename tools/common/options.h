@@ -86,6 +86,9 @@ const char *option_profile_file(const struct device_options *options);
  * first of them to *first. On failure it prints what was expected and returns false. */
 bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first);
 
+/* The program's name in error lines, "vkattn" if not called. Keeps the pointer. */
+void tool_set_program(const char *program);
+
 /* What --help does where a command has no such option: `show` prints what the command tool_set_command
  * named takes, and options_parse returns false. False: it could not. */
 void tool_set_help(bool (*show)(const char *command, const struct option_spec *specs));

@@ -102,9 +102,19 @@ static int bench(const struct bench_options *o)
     return code;
 }
 
+static bool show_usage(const char *command, const struct option_spec *specs)
+{
+    (void)command;
+    (void)specs;
+    fputs(usage, stdout);
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
     struct bench_options options = {.timeout_s = 120};
+    tool_set_program("vkattn-mpi");
+    tool_set_help(show_usage);
     if (argc > 1 && (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help"))) {
         fputs(usage, stdout);
         return TOOL_OK;
@@ -113,9 +123,9 @@ static int run(int argc, char **argv)
         tool_error("expected bench or help, got '%s'", argc > 1 ? argv[1] : "");
         return TOOL_USAGE;
     }
-    tool_set_command("bench over ranks");
+    tool_set_command("bench");
     if (!parse(argc - 1, argv + 1, &options))
-        return TOOL_USAGE;
+        return tool_helped() ? TOOL_OK : TOOL_USAGE;
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     int code = bench(&options);
