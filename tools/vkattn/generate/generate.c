@@ -79,8 +79,11 @@ static bool read_options(int argc, char **argv, struct options *o)
 
 static void print_token(const struct text *text, int32_t id)
 {
-    char bytes[1024];
-    fwrite(bytes, 1, text_decode(text, id, bytes, sizeof bytes), stdout);
+    const size_t room = text_longest(text);
+    char *bytes = malloc(room);
+    if (bytes)
+        fwrite(bytes, 1, text_decode(text, id, bytes, room), stdout);
+    free(bytes);
 }
 
 /* text NULL: prints ids. */

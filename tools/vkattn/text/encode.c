@@ -116,6 +116,11 @@ static size_t byte_of_letter(uint32_t c)
     return 256;
 }
 
+size_t text_longest(const struct text *t)
+{
+    return (size_t)t->vocabulary.longest + 4;
+}
+
 size_t text_decode(const struct text *t, int32_t id, char *bytes, size_t room)
 {
     if (id < 0 || (uint32_t)id >= t->vocabulary.n) /* rows of the embedding that no token has */

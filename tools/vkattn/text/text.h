@@ -25,6 +25,9 @@ enum vka_status text_encode(const struct text *text, const char *utf8, int32_t *
  * sign for the model. */
 size_t text_decode(const struct text *text, int32_t id, char *bytes, size_t room);
 
+/* Room for the bytes of any token. */
+size_t text_longest(const struct text *text);
+
 /* Whether a text ends with this token. */
 bool text_ends(const struct text *text, int32_t id);
 

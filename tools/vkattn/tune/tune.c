@@ -348,16 +348,24 @@ static enum tool_exit measure(struct tuning *t, int only, bool quick)
     return code;
 }
 
-static enum tool_exit keep(const struct tuning *t, const char *output)
+/* Where the profile is kept, which is tried before anything is measured. */
+static enum tool_exit find_place(struct tuning *t, const char *output)
 {
     struct cache_paths paths;
-    char error[VKA_IO_ERROR_SIZE];
     cache_paths_make(&t->properties, &paths);
-    const char *path = output ? output : paths.tuning_profile;
-    if (!*path) {
+    snprintf(t->path, sizeof t->path, "%s", output ? output : paths.tuning_profile);
+    if (!*t->path) {
         tool_error("--output: expected a file, as there is no cache folder");
         return TOOL_USAGE;
     }
+    const struct tool_file place = {"--output", t->path};
+    return tool_check_files(&place, 1, NULL, 0) ? TOOL_OK : TOOL_USAGE;
+}
+
+static enum tool_exit keep(const struct tuning *t)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    const char *path = t->path;
     if (vka_file_write(path, t->text, strlen(t->text), error)) {
         tool_error("%s", error);
         return TOOL_USAGE;
@@ -391,11 +399,13 @@ int cmd_tune(int argc, char **argv)
         return TOOL_MEMORY;
     }
     enum tool_exit code = begin(t, &common);
+    if (code == TOOL_OK)
+        code = find_place(t, output);
     bool begun = code == TOOL_OK;
     if (begun)
         code = measure(t, only, quick);
     if (begun) { /* keeps what was decided before a failure */
-        enum tool_exit kept = keep(t, output);
+        enum tool_exit kept = keep(t);
         code = code == TOOL_OK ? kept : code;
     }
     if (code == TOOL_DEVICE_LOST && begun) {

@@ -3,6 +3,7 @@
 #define TUNE_TUNING_H
 
 #include "common/device.h"
+#include "core/os.h"
 
 #define TUNE_KERNELS 64
 #define TUNE_SEEN 256
@@ -13,8 +14,9 @@
 struct tuning {
     struct device_options device;
     struct vka_device_properties properties;
-    char *text;     /* the profile so far: its two first lines, then what is decided */
-    char index[16]; /* of the device, for --device */
+    char *text;              /* the profile so far: its two first lines, then what is decided */
+    char path[OS_PATH_SIZE]; /* where it is kept */
+    char index[16];          /* of the device, for --device */
     char kernel[TUNE_KERNELS][TUNE_NAME];  /* those that the device can run */
     char checked[TUNE_CHECKED][TUNE_NAME]; /* "KERNEL TYPE" of those that passed */
     char seen[TUNE_SEEN][TUNE_NAME];       /* problems that are decided */
