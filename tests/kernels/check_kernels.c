@@ -42,8 +42,8 @@
  * attention_feature where the rules take it for quantised caches alone, and attention by matrices on a
  * CPU driver, which emulates them. For attention_tile and attention_decode, which compile for seconds
  * a case, the sample is every 51st, which still has each of what loops go over. At a landing it is
- * one half or the other of products' and attention's, and of the twins for float16 and bfloat16
- * that are slow, one: their modules are of the same source. */
+ * one half or the other of products', attention's and linear attention's, and of the twins for float16
+ * and bfloat16 that are slow, one: their modules are of the same source. */
 #define SAMPLE 7
 #define SAMPLE_OF_MANY 17
 #define SAMPLE_OF_DEAR (3 * SAMPLE_OF_MANY)
@@ -306,7 +306,8 @@ static void check_few(struct check *c, void (*check)(struct check *c), long one)
 static bool compiles_long(enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
-    return strncmp(name, "attention_", 10) == 0 || strncmp(name, "matmul_", 7) == 0;
+    return strncmp(name, "attention_", 10) == 0 || strncmp(name, "matmul_", 7) == 0 ||
+           strncmp(name, "linear_", 7) == 0;
 }
 
 static void check_sample(struct check *c, void (*check)(struct check *c))
