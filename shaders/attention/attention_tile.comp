@@ -200,7 +200,8 @@ void give(uint r, float y)
     exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4] = y;
 }
 
-// One step of the online softmax: turns scores into weights.
+// One step of the online softmax: turns scores into weights. That of a hidden key is 0 until
+// hide_keys.
 void weigh()
 {
     [[unroll]] for (uint r = 0; r < TR; r++)
@@ -213,21 +214,30 @@ void weigh()
             now = max(now, max(max(e.x, e.y), max(e.z, e.w)));
         }
         float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf)
-        float shrink = old == now ? 1.0 : exp_accurate(old - shift), sum = 0.0;
-        uint gone = hidden >> 4 * r & 15u;
+        float shrink = exp_accurate(old - shift), sum = 0.0; // NaN where both are infinite
+        shrink = old == now ? 1.0 : shrink;
         vec4 w;
         [[unroll]] for (uint i = 0; i < 4; i++) {
-            bool there = (gone >> i & 1u) == 0u;
-            w[i] = there ? exp_weight(x[r][i] - shift) : HIDDEN;
-            sum += there ? w[i] : 0.0;
+            w[i] = exp_weight(x[r][i] - shift);
+            sum += w[i];
         }
-        seen |= gone != 15u ? 1u << r : 0u;
         row_sum[r] = fma(row_sum[r], shrink, sum);
         row_max[r] = now;
         weights[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = w;
         [[unroll]] for (uint j = 0; j < TV; j++)
             context[r * TV + j] *= shrink;
     }
+}
+
+// Makes weights of hidden keys HIDDEN, and finds the rows that saw a key: apart from weigh, as few
+// steps have hidden keys.
+void hide_keys()
+{
+    [[dont_unroll]] for (uint e = 0; e < 4 * TR; e++)
+        if ((hidden >> e & 1u) != 0u)
+            weights[tile_row(e / 4) * W_PITCH + gl_LocalInvocationID.x][e % 4] = HIDDEN;
+        else
+            seen |= 1u << e / 4;
 }
 
 // Vec4 j of this invocation's features of staged value k. Past the end it is the last one, whose
@@ -286,6 +296,10 @@ void step(uint key, bool test, sequence s)
     if (test || GENERAL != 0)
         bias(key, test, s);
     weigh();
+    if (test)
+        hide_keys();
+    else
+        seen = (1u << TR) - 1u;
     if (GENERAL != 0 && p.dropout != 0.0)
         drop(key, s);
     add_values(key, test, s);

@@ -29,7 +29,8 @@ float power_of_two(float n, uint one)
 float exp_accurate(float x)
 {
     float n, y = exp_and_power(x, n);
-    return x < -87.3 ? 0.0 : y * power_of_two(n, 0x3f800000u);
+    float e = y * power_of_two(n, 0x3f800000u); // before the test, or some compilers branch
+    return x < -87.3 ? 0.0 : e;
 }
 
 // Weight of a key: e^x * WEIGHT_UNIT, at most 2^-15, so that sums of 2 * 16,384 weighted values of
@@ -38,7 +39,8 @@ float exp_accurate(float x)
 float exp_weight(float x)
 {
     float n, y = exp_and_power(x, n);
-    return x < -76.9 ? 0.0 : y * power_of_two(n, 0x38000000u);
+    float e = y * power_of_two(n, 0x38000000u);
+    return x < -76.9 ? 0.0 : e;
 }
 
 // Weight of a sink relative to row_max. Infinite where the sink is far above, so that it takes all
