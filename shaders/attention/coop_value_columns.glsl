@@ -43,21 +43,22 @@ void load_values(uint key, sequence s)
     stage[at + (2 * w + 1) * V_PITCH][place] = high_halves(v_ahead[j][w], v_ahead[j + 1][w]);
 
 // Pair of keys of v_ahead[j] and [j + 1], and the vector of the stage that its first features go
-// to.
+// to. A lane's pairs of four keys lie in one vector, of which compilers store both at a time.
 uint value_pair(uint j)
 {
-    return value_group(gl_LocalInvocationIndex) * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
+    return value_group(gl_LocalInvocationIndex) * (VALUE_KEYS / 2) % 4 + j % VALUE_KEYS / 2;
 }
 uint value_place(uint j)
 {
     uint i = j / VALUE_KEYS * THREADS + gl_LocalInvocationIndex;
-    return V_STAGE + value_vector(i) * 8 * V_PITCH + value_pair(j) / 4;
+    return V_STAGE + value_vector(i) * 8 * V_PITCH +
+           value_group(gl_LocalInvocationIndex) * (VALUE_KEYS / 2) / 4;
 }
 
 void store_values()
 {
     [[unroll]] for (uint j = 0; j < V_LOADS * VALUE_KEYS; j += 2) {
-        uint at = value_place(j), place = value_pair(j) % 4;
+        uint at = value_place(j), place = value_pair(j);
         if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < V_END) {
             STORE_FEATURES(0)
             STORE_FEATURES(1)
@@ -75,11 +76,11 @@ void clean_values(uint key)
         uint pair = value_pair(x / 8 * 2), at = value_place(x / 8 * 2) + x % 8 * V_PITCH;
         if (at >= V_END)
             break;
-        uint word = stage[at][pair % 4], y = finite(word);
+        uint word = stage[at][pair], y = finite(word);
         if (word != y) {
             atomicMin(nonfinite[0], key);
             atomicMax(nonfinite[1], key + KEYS);
-            stage[at][pair % 4] = y;
+            stage[at][pair] = y;
         }
     }
 }
