@@ -18,12 +18,14 @@
 
 /* Sets lanes, which share a row, and the most rows of an invocation, where rows are many: so that
  * sums and operands stay in registers. AMD and NVIDIA have 256 registers a lane or nearly so, Intel
- * 128 in its smallest subgroups, Mali 64, others are between. */
+ * 128 in its smallest subgroups, Mali 64, others are between. NVIDIA's wide heads take 24 rows, with
+ * which q stays in shared memory. */
 static void fit_registers(const struct vka_device_properties *has, uint32_t value4,
                           struct attention_choice *c)
 {
     bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
-    c->lanes = many || value4 <= 16 ? 8 : value4 <= 32 ? 16 : 32;
+    bool wide = has->vendor_id == VENDOR_NVIDIA && value4 > 32;
+    c->lanes = wide ? 16 : many || value4 <= 16 ? 8 : value4 <= 32 ? 16 : 32;
     c->rows = has->vendor_id == VENDOR_INTEL ? 2 : 4;
     c->ahead = LOADS_MOST;
     if (tune_has_few_registers(has)) {
@@ -31,7 +33,7 @@ static void fit_registers(const struct vka_device_properties *has, uint32_t valu
         c->lanes = value4 <= 16 ? 16 : 32;
         c->rows = 1;
     }
-    c->lanes_y = c->lanes == 32 ? 8 : 16;
+    c->lanes_y = wide ? 12 : c->lanes == 32 ? 8 : 16;
     while (c->lanes_y > 1 && c->lanes * c->lanes_y > has->max_workgroup)
         c->lanes_y /= 2;
 }
