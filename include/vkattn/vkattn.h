@@ -647,8 +647,9 @@ struct vka_linear_op {
     size_t struct_size;
     struct vka_tensor *input; /* [...][in] */
     /* [out][in]: F32, F16, BF16, I8 or a block type, read as it is; no other copy is made. With F32
-     * input, quantised weights count as their float32 values. With F16 or BF16 input they are first
-     * rounded to that type. */
+     * input, quantised weights count as their float32 values; terms of a block may be summed before its
+     * scale, so that input of 2^112 or more can overflow, and an infinite scale gives infinity for NaN.
+     * With F16 or BF16 input they are first rounded to that type. */
     struct vka_tensor *weight;
     struct vka_tensor *bias;   /* [out]; NULL: none */
     struct vka_tensor *output; /* [...][out], its leading axes as those of input */
