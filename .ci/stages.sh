@@ -138,7 +138,7 @@ build_sanitized() { # build_sanitized TARGET...
 stage_sanitizers() {
     # shellcheck disable=SC2086 # a list of words
     build_sanitized $sanitized
-    ctest --preset asan --parallel "$(nproc)" -LE '^rests$'
+    ctest --preset asan --parallel "$(nproc)"
 }
 
 stage_sanitize_tools() { # the tools' sources are under the unit tests
