@@ -99,7 +99,7 @@ static enum vka_status find_ends(struct text *t, const char *path, char *why)
     if ((!t->adds_bos || t->bos >= 0) && (!t->adds_eos || t->eos >= 0))
         return VKA_OK;
     snprintf(why, VKA_IO_ERROR_SIZE,
-             "%.400s: tokenizer.ggml.%s_token_id: expected the id of one of %u tokens", path,
+             "%.400s: expected tokenizer.ggml.%s_token_id, the id of one of %u tokens", path,
              t->adds_bos && t->bos < 0 ? "bos" : "eos", (unsigned)t->vocabulary.n);
     return VKA_INVALID;
 }
