@@ -236,6 +236,13 @@ void weigh_tokens(uint from)
     }
 }
 
+// Where the i-th matrix of state is that a subgroup updates from a step on.
+uint state_place(uint step, uint i)
+{
+    uint row = (step + i / MATS) * C + own_token();
+    return i % MATS * SIZE_N * STATE_PITCH + row / 4;
+}
+
 // Adds keys times what is written to the state, which has decayed.
 void update_state(uint base)
 {
@@ -258,16 +265,20 @@ void update_state(uint base)
                 }
         }
         [[unroll]] for (uint i = 0; i < MATS * AT_ONCE; i++) {
-            uint n = i % MATS, row = (step + i / MATS) * C + own_token();
-            uint at = n * SIZE_N * STATE_PITCH + row / 4;
             ACCUMULATOR x, of_column;
-            coopMatLoad(x, state, at, STATE_PITCH, gl_CooperativeMatrixLayoutColumnMajor);
-            coopMatLoad(of_column, grown, OF_WRITTEN * W4 + n * (SIZE_N / 4), 0,
+            coopMatLoad(x, state, state_place(step, i), STATE_PITCH,
+                        gl_CooperativeMatrixLayoutColumnMajor);
+            coopMatLoad(of_column, grown, OF_WRITTEN * W4 + i % MATS * (SIZE_N / 4), 0,
                         gl_CooperativeMatrixLayoutRowMajor);
             precise ACCUMULATOR added = of_column * sums[i];
-            x = x + added;
-            coopMatStore(x, state, at, STATE_PITCH, gl_CooperativeMatrixLayoutColumnMajor);
+            sums[i] = x + added;
         }
+        // Which lane loads an element and which stores it is the driver's.
+        controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                       gl_SemanticsAcquireRelease);
+        [[unroll]] for (uint i = 0; i < MATS * AT_ONCE; i++)
+            coopMatStore(sums[i], state, state_place(step, i), STATE_PITCH,
+                         gl_CooperativeMatrixLayoutColumnMajor);
     }
 }
 
