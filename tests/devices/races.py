@@ -14,6 +14,7 @@ SPDX-License-Identifier: MIT"""
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import re
@@ -83,6 +84,13 @@ def with_shared_memory(modules: str) -> list[str]:
     return found
 
 
+@functools.cache
+def with_narrow(modules: str) -> set[str]:
+    """Names of the kernels that have control barriers of subgroup scope."""
+    return {name for name in with_shared_memory(modules)
+            if widen(spirv.Module(spirv.read(path_of(modules, name)))) > 0}
+
+
 def widen(module: spirv.Module) -> int:
     """Makes control barriers of subgroup scope ones of the workgroup. Returns how many."""
     uint = module.declare(spirv.TYPE_INT, 32, 0)
@@ -96,16 +104,18 @@ def widen(module: spirv.Module) -> int:
 
 
 def write_modules(modules: str, kernel: str, folder: str, drop: bool) -> None:
-    """Every module as the layer of modules.c looks for it, with one kernel's barriers widened, or without
-    its first one."""
+    """Every module as the layer of modules.c looks for it, with barriers widened, for a case runs other
+    kernels too; and without one kernel's first barrier."""
+    narrow = with_narrow(modules)
     for file in os.listdir(modules):
         if not file.endswith(".spv"):
             continue
         words = spirv.read(os.path.join(modules, file))
         out = words
-        if file == kernel + ".spv":
+        dropped = drop and file == kernel + ".spv"
+        if dropped or file[:-4] in narrow:
             module = spirv.Module(words)
-            if drop:
+            if dropped:
                 orders.drop_barrier(module, 0)
             widen(module)
             out = module.words()
@@ -113,19 +123,13 @@ def write_modules(modules: str, kernel: str, folder: str, drop: bool) -> None:
             out.tofile(new)
 
 
-def has_narrow(modules: str, kernel: str) -> bool:
-    """Whether a kernel has control barriers of subgroup scope."""
-    return widen(spirv.Module(spirv.read(path_of(modules, kernel)))) > 0
-
-
 def run(options: argparse.Namespace, kernel: str, work: str, drop: bool = False) -> tuple[int, str]:
     """Exit status and output of the kernel's case, or of three."""
     environment = dict(os.environ, VALIDATION_FOLDER=os.path.dirname(os.path.abspath(options.manifest)),
                        VK_LAYER_SETTINGS_PATH=work)
     with tempfile.TemporaryDirectory() as changed:
-        if drop or has_narrow(options.modules, kernel):
-            write_modules(options.modules, kernel, changed, drop)
-            environment["MODULES_FOLDER"] = changed
+        write_modules(options.modules, kernel, changed, drop)
+        environment["MODULES_FOLDER"] = changed
         done = subprocess.run([os.path.join(HERE, "as_gpu.sh"), options.layers, options.tool,
                                options.program, "--seed", "1", "--few" if options.few else "--one",
                                "--kernel", kernel],
