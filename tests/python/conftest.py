@@ -57,6 +57,28 @@ def device():
         pytest.exit(f"SKIPPED: NO USABLE VULKAN DEVICE: {error}", returncode=77)
 
 
+@pytest.fixture(scope="module")
+def made(device, tmp_path_factory):
+    """made(name): the loaded model, its oracle, its tensors and its folder; each once."""
+    import models_oracle as tiny
+    from tiny_decoders import DECODERS
+
+    kept = {}
+
+    def make(name):
+        if name not in kept:
+            config, shapes, oracle_of = DECODERS[name]
+            rng = np.random.default_rng([ord(c) for c in name])
+            tensors = tiny.matrices(rng, shapes(config))
+            folder = tiny.write_folder(tmp_path_factory.mktemp("model"), config, tensors)
+            model = vkattn.models.load(folder, device=device)
+            assert model.unused == []
+            kept[name] = model, oracle_of(config, tensors), tensors, folder
+        return kept[name]
+
+    return make
+
+
 @pytest.fixture
 def rng(request):
     """A generator of its own for each test, the same every time."""

@@ -15,6 +15,7 @@ import zlib
 
 import models_oracle as tiny
 import numpy as np
+import tiny_encoders
 
 STORED = pathlib.Path(__file__).with_suffix(".json")
 IDS = [5, 17, 3, 95, 2, 44, 44, 8, 31, 62, 9, 13]
@@ -322,7 +323,7 @@ def theirs(name, folder):
     with torch.no_grad():
         if name in TEXTS:
             rows = [model(torch.tensor([x])).last_hidden_state[0].numpy() for x in TEXTS_OF_IDS]
-            vectors = np.array([tiny.embedding(x.astype(float)) for x in rows])
+            vectors = np.array([tiny_encoders.embedding(x.astype(float)) for x in rows])
             words = their_logits(name, folder) if task_of(name) else {}
             return {"vectors": vectors, **words}
         pixels = torch.tensor(PIXELS)
@@ -384,7 +385,7 @@ def their_answers(name, folder):
             drawn.append(int(logits[0, -1].argmax()))
     rows = said.encoder_last_hidden_state[0].numpy()
     return {
-        "vectors": tiny.embedding(rows.astype(float))[None],
+        "vectors": tiny_encoders.embedding(rows.astype(float))[None],
         "logits": said.logits[0].numpy(),
         "ids": np.array([drawn[1:]]),
     }

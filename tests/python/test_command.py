@@ -6,14 +6,15 @@ import struct
 import subprocess
 from pathlib import Path
 
+import families
+import families_gguf
 import models_oracle as tiny
 import numpy as np
 import pytest
-import families
-import families_gguf
 import test_families_gguf
 import test_models_gguf as gguf
 import test_models_gguf_encoders as encoders
+import tiny_encoders
 
 import vkattn
 import vkattn.models
@@ -243,7 +244,7 @@ def test_embed_t5(device, tmp_path, name):
 
 def test_embed(device, tmp_path):
     """Texts have the vectors of their ids: of a GGUF file, and of a folder with vocab.txt."""
-    config, tensors = tiny.BERT, tiny.matrices(np.random.default_rng(7), tiny.bert_shapes(tiny.BERT))
+    config, tensors = tiny_encoders.BERT, tiny.matrices(np.random.default_rng(7), tiny_encoders.bert_shapes(tiny_encoders.BERT))
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, "the", "cat", "!"]
     goes_on = [*letters, "ing"]

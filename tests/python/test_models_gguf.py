@@ -8,6 +8,7 @@ import models_oracle as tiny
 import numpy as np
 import oracle
 import pytest
+import tiny_encoders
 from test_gguf import build, key, string, tensor
 
 import vkattn
@@ -374,10 +375,10 @@ def test_texts(device, tmp_path):
     with pytest.raises(vkattn.UnsupportedError, match="pre 'viking' is not supported, expected one of"):
         load([("tokenizer.ggml.pre", "viking")]).encode("the")
     # tokenizer.json, whose own cuts and padding are not taken.
-    folder = tiny.write_folder(tmp_path / "bert", {**tiny.BERT, "max_position_embeddings": 6}, {})
-    shapes = tiny.bert_shapes({"max_position_embeddings": 6})
+    folder = tiny.write_folder(tmp_path / "bert", {**tiny_encoders.BERT, "max_position_embeddings": 6}, {})
+    shapes = tiny_encoders.bert_shapes({"max_position_embeddings": 6})
     weights = tiny.matrices(np.random.default_rng(1), shapes)
-    tiny.write_folder(folder, {**tiny.BERT, "max_position_embeddings": 6}, weights)
+    tiny.write_folder(folder, {**tiny_encoders.BERT, "max_position_embeddings": 6}, weights)
     known = {word: i for i, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "a", "b", "c"])}
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="[UNK]"))
     own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -452,7 +453,7 @@ def test_minilm(device, download):
 
     file = SafetensorsFile(f"{folder}/model.safetensors")
     tensors = {name: file.array(name) for name in file.names if "position_ids" not in name}
-    want = [tiny.embedding(tiny.bert_rows(config, tensors, ids)) for ids in texts]
+    want = [tiny_encoders.embedding(tiny_encoders.bert_rows(config, tensors, ids)) for ids in texts]
     error = np.abs(model.embed(texts) - want).max()
     print(f"MiniLM: embeddings within {error:.2e}")
     assert error < 1e-6

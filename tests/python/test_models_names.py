@@ -7,8 +7,9 @@ import models_oracle as tiny
 import numpy as np
 import oracle
 import pytest
+import tiny_encoders
 from test_layer import write_safetensors
-from test_models import DECODERS, IDS
+from tiny_decoders import DECODERS, IDS
 
 import vkattn
 import vkattn.models
@@ -70,11 +71,11 @@ def test_tied(device, tmp_path, name):
 
 
 def test_t5(device, tmp_path):
-    tensors = tiny.matrices(np.random.default_rng(2), tiny.t5_shapes(tiny.T5))
-    want = load(device, tmp_path / "a", tiny.T5, tensors).embed([IDS])
+    tensors = tiny.matrices(np.random.default_rng(2), tiny_encoders.t5_shapes(tiny_encoders.T5))
+    want = load(device, tmp_path / "a", tiny_encoders.T5, tensors).embed([IDS])
     shared = tensors.pop("shared.weight")
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
-        model = load(device, tmp_path / "a", tiny.T5, {**tensors, name: shared})
+        model = load(device, tmp_path / "a", tiny_encoders.T5, {**tensors, name: shared})
         np.testing.assert_array_equal(model.embed([IDS]), want)
 
 

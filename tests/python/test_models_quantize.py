@@ -5,6 +5,7 @@ import tracemalloc
 import models_oracle as tiny
 import numpy as np
 import pytest
+import tiny_encoders
 from test_gguf import build, tensor
 from test_models_gguf import IDS, gguf_name, keys_of, made, number, permuted
 
@@ -111,14 +112,14 @@ def test_transposed_and_positions(device, tmp_path):
 
 def test_encoder(device, tmp_path):
     """A BERT of blocks is that of their values; its positions and kinds of tokens are floats."""
-    tensors = tiny.matrices(np.random.default_rng(6), tiny.bert_shapes(tiny.BERT))
-    folder = tiny.write_folder(tmp_path / "bert", tiny.BERT, tensors)
+    tensors = tiny.matrices(np.random.default_rng(6), tiny_encoders.bert_shapes(tiny_encoders.BERT))
+    folder = tiny.write_folder(tmp_path / "bert", tiny_encoders.BERT, tensors)
     model = vkattn.models.load(folder, device=device, quantize="q8_0")
     kept = ("position_embeddings", "token_type_embeddings")
     for name, array in tensors.items():
         if array.ndim == 2 and not any(part in name for part in kept):
             tensors[name] = vkattn.dequantize(vkattn.quantize(array, "q8_0"), "q8_0")
-    want = tiny.embedding(tiny.bert_rows(tiny.BERT, tensors, IDS))
+    want = tiny_encoders.embedding(tiny_encoders.bert_rows(tiny_encoders.BERT, tensors, IDS))
     assert model.embedding.dtype == "q8_0" and model.positions.dtype == "f32"
     assert np.abs(model.embed([IDS])[0] - want).max() < 1e-5
 

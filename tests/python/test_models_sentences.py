@@ -6,6 +6,7 @@ import warnings
 import models_oracle as tiny
 import numpy as np
 import pytest
+import tiny_encoders
 
 import vkattn
 import vkattn.models
@@ -36,7 +37,7 @@ NEW_BERT = {
 
 @pytest.fixture(scope="module")
 def tensors():
-    return tiny.matrices(np.random.default_rng(7), tiny.bert_shapes(tiny.BERT))
+    return tiny.matrices(np.random.default_rng(7), tiny_encoders.bert_shapes(tiny_encoders.BERT))
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def load(device, tmp_path, tensors):
         folder = tmp_path / str(next(count))
         model = folder / place
         model.mkdir(parents=True)
-        tiny.write_folder(model, tiny.BERT, tensors)
+        tiny.write_folder(model, tiny_encoders.BERT, tensors)
         places = (place, "1_Pooling", "2_Normalize")
         types = types or [t.format(k) for t, k in zip(TYPES[version], KINDS)][:n]
         parts = [
@@ -79,7 +80,7 @@ def pooling(version, kind):
 @pytest.mark.parametrize("kind", ["mean", "cls"])
 @pytest.mark.parametrize("unit", [True, False])
 def test_versions(load, tensors, version, kind, unit):
-    rows = tiny.bert_rows(tiny.BERT, tensors, IDS)
+    rows = tiny_encoders.bert_rows(tiny_encoders.BERT, tensors, IDS)
     want = rows.mean(0) if kind == "mean" else rows[0]
     want = want / np.linalg.norm(want) if unit else want
     bert = {"max_seq_length": 20, "do_lower_case": False} if version == "3" else NEW_BERT
@@ -97,7 +98,7 @@ def test_versions(load, tensors, version, kind, unit):
 
 
 def test_of_both_versions(load, tensors):
-    want = tiny.embedding(tiny.bert_rows(tiny.BERT, tensors, IDS), "cls")
+    want = tiny_encoders.embedding(tiny_encoders.bert_rows(tiny_encoders.BERT, tensors, IDS), "cls")
     for version, given in (("3", pooling("6.2", "cls")), ("6.2", pooling("3", "cls"))):
         assert np.abs(load(version, given).embed([IDS])[0] - want).max() < 2e-5
     both = {**pooling("3", "cls"), "pooling_mode": ["cls"]}

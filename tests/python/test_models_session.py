@@ -4,6 +4,7 @@ import models_oracle as tiny
 import numpy as np
 import pytest
 import test_models_text as small
+import tiny_encoders
 from test_models_chat import CHATML, REASON, TOKENIZERS
 from test_models_gguf import keys_of, made, write
 
@@ -139,7 +140,7 @@ def test_chat_in_turns(load, rows):
 
 
 def matrices_of_bert():
-    return tiny.matrices(np.random.default_rng(1), tiny.bert_shapes(tiny.BERT))
+    return tiny.matrices(np.random.default_rng(1), tiny_encoders.bert_shapes(tiny_encoders.BERT))
 
 
 def test_command(load, capsys, tmp_path):
@@ -148,7 +149,7 @@ def test_command(load, capsys, tmp_path):
 
     assert main([str(tmp_path / "none.gguf"), "a"]) == 1
     assert "vkattn.models: " in capsys.readouterr().err
-    folder = tiny.write_folder(tmp_path / "bert", tiny.BERT, matrices_of_bert())
+    folder = tiny.write_folder(tmp_path / "bert", tiny_encoders.BERT, matrices_of_bert())
     assert main([str(folder), "a"]) == 1
     assert "its class, Encoder, continues no prompts" in capsys.readouterr().err
     pytest.importorskip("tokenizers", reason=TOKENIZERS)

@@ -5,7 +5,7 @@ import json
 
 import families
 import pytest
-from test_models import Counter
+from tiny_decoders import Counter
 
 import vkattn
 import vkattn.models

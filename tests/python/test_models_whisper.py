@@ -7,6 +7,7 @@ import models_oracle as tiny
 import numpy as np
 import oracle
 import pytest
+import tiny_whisper
 
 import vkattn
 import vkattn.models
@@ -24,14 +25,14 @@ def load(folder, device):
 
 @pytest.fixture(scope="module")
 def mel():
-    return np.random.default_rng(3).standard_normal((3, tiny.MEL, 2 * tiny.SOURCE), np.float32)
+    return np.random.default_rng(3).standard_normal((3, tiny_whisper.MEL, 2 * tiny_whisper.SOURCE), np.float32)
 
 
 @pytest.fixture(scope="module")
 def whisper(device, tmp_path_factory):
     """The loaded model, its tensors and its folder."""
-    tensors = tiny.matrices(np.random.default_rng(21), tiny.whisper_shapes(tiny.WHISPER))
-    folder = tiny.write_folder(tmp_path_factory.mktemp("whisper"), tiny.WHISPER, tensors)
+    tensors = tiny.matrices(np.random.default_rng(21), tiny_whisper.whisper_shapes(tiny_whisper.WHISPER))
+    folder = tiny.write_folder(tmp_path_factory.mktemp("whisper"), tiny_whisper.WHISPER, tensors)
     return load(folder, device), tensors, folder
 
 
@@ -39,24 +40,24 @@ def test_encode(whisper, mel):
     model, tensors, _ = whisper
     assert model.unused == []
     assert all(len(block.own.qkv) == 1 for block in (*model.encoder, *model.decoder))
-    want = np.array([tiny.whisper_rows(tiny.WHISPER, tensors, x) for x in mel])
+    want = np.array([tiny_whisper.whisper_rows(tiny_whisper.WHISPER, tensors, x) for x in mel])
     got = model.encode(mel)
-    assert got.shape == (3, tiny.SOURCE, tiny.WIDTH)
+    assert got.shape == (3, tiny_whisper.SOURCE, tiny.WIDTH)
     assert oracle.nmse(got, want) < 1e-11
     assert np.array_equal(model.encode(mel[1]), got[1])
 
 
 def test_logits(whisper, mel):
     model, tensors, _ = whisper
-    judge = tiny.WhisperOracle(tiny.WHISPER, tensors, mel[0])
-    ids = (IDS * 4)[: tiny.TARGET]  # two chunks, up to the last position
+    judge = tiny_whisper.WhisperOracle(tiny_whisper.WHISPER, tensors, mel[0])
+    ids = (IDS * 4)[: tiny_whisper.TARGET]  # two chunks, up to the last position
     assert oracle.nmse(model.logits(mel[0], ids), tiny.logits(judge, ids)) < 1e-10
 
 
 def test_generate(whisper, mel):
     """Two sounds side by side, and one from the default prompt to the last position."""
     model, tensors, _ = whisper
-    judges = [tiny.WhisperOracle(tiny.WHISPER, tensors, x) for x in mel[:2]]
+    judges = [tiny_whisper.WhisperOracle(tiny_whisper.WHISPER, tensors, x) for x in mel[:2]]
     wanted = [tiny.greedy(judge, IDS[:4], 9) for judge in judges]
     assert wanted[0][0] != wanted[1][0]
     streams = [model.generate(x, IDS[:4], 9, stop=()) for x in mel[:2]]
@@ -64,26 +65,26 @@ def test_generate(whisper, mel):
     for (want, gap), got in zip(wanted, zip(*found)):
         assert gap > 1e-4
         assert list(got) == want
-    want, gap = tiny.greedy(judges[1], [5], tiny.TARGET)
+    want, gap = tiny.greedy(judges[1], [5], tiny_whisper.TARGET)
     assert gap > 1e-5
     assert list(model.generate(mel[1], stop=())) == want
 
 
 def test_other_configurations(device, mel, tmp_path):
     """Scaled embeddings, a head of its own, and float16 weights."""
-    config = {**tiny.WHISPER, "scale_embedding": True, "tie_word_embeddings": False}
-    shapes = {**tiny.whisper_shapes(config), "proj_out.weight": (tiny.TOKENS, tiny.WIDTH)}
+    config = {**tiny_whisper.WHISPER, "scale_embedding": True, "tie_word_embeddings": False}
+    shapes = {**tiny_whisper.whisper_shapes(config), "proj_out.weight": (tiny.TOKENS, tiny.WIDTH)}
     tensors = tiny.matrices(np.random.default_rng(22), shapes)
     half = {k: x.astype(np.float16) for k, x in tensors.items()}
     model = load(tiny.write_folder(tmp_path, config, half), device)
     assert model.conv1.weight.dtype == "f16"
     rounded = {k: x.astype(np.float32) for k, x in half.items()}
-    judge = tiny.WhisperOracle(config, rounded, mel[0])
+    judge = tiny_whisper.WhisperOracle(config, rounded, mel[0])
     assert oracle.nmse(model.logits(mel[0], IDS), tiny.logits(judge, IDS)) < 1e-9
     with pytest.raises(vkattn.InvalidError, match="proj_out.weight has other numbers"):
-        load(tiny.write_folder(tmp_path, tiny.WHISPER, tensors), device)
+        load(tiny.write_folder(tmp_path, tiny_whisper.WHISPER, tensors), device)
     copy = {**tensors, "proj_out.weight": tensors["model.decoder.embed_tokens.weight"]}
-    tied = load(tiny.write_folder(tmp_path, tiny.WHISPER, copy), device)
+    tied = load(tiny.write_folder(tmp_path, tiny_whisper.WHISPER, copy), device)
     assert tied.unused == ["proj_out.weight"]
 
 
@@ -117,7 +118,7 @@ def test_transformers(whisper, device, mel, tmp_path):
     ],
 )
 def test_refused(whisper, device, tmp_path, change, sentence):
-    folder = tiny.write_folder(tmp_path, {**tiny.WHISPER, **change}, whisper[1])
+    folder = tiny.write_folder(tmp_path, {**tiny_whisper.WHISPER, **change}, whisper[1])
     with pytest.raises(vkattn.VkattnError, match=sentence):
         vkattn.models.load(folder, device=device)
 
@@ -131,7 +132,7 @@ def test_calls(whisper, mel):
         (lambda: model.generate_batch(mel, IDS[:2], timestamps=True), "its no_timestamps_token"),
         (lambda: model.generate_batch(mel, IDS, at_once=0), "at_once: expected"),
         (lambda: iter(model.mel(np.zeros((2, 5)))), r"samples of one channel, got \[2, 5\]"),
-        (lambda: iter(model.mel(np.zeros(2 * tiny.SOURCE * 160 + 1))), "sound: expected 1 to"),
+        (lambda: iter(model.mel(np.zeros(2 * tiny_whisper.SOURCE * 160 + 1))), "sound: expected 1 to"),
         (lambda: iter(model.mel([0.5, np.nan])), "sound: expected finite samples"),
     ):
         with pytest.raises(vkattn.InvalidError, match=sentence):
@@ -158,7 +159,7 @@ SAID = {  # of the first sound
 
 def ruled(whisper, device, tmp_path, rules):
     """The same model with a generation_config.json."""
-    folder = tiny.write_folder(tmp_path, tiny.WHISPER, whisper[1])
+    folder = tiny.write_folder(tmp_path, tiny_whisper.WHISPER, whisper[1])
     (folder / "generation_config.json").write_text(json.dumps(rules))
     return load(folder, device)
 
@@ -254,7 +255,7 @@ SILENT = {
 
 def long_mel():
     rng = np.random.default_rng(31)
-    return rng.standard_normal((tiny.MEL, 11 * tiny.SOURCE), np.float32)
+    return rng.standard_normal((tiny_whisper.MEL, 11 * tiny_whisper.SOURCE), np.float32)
 
 
 @pytest.mark.parametrize("condition", [False, True])
@@ -306,8 +307,8 @@ def test_silence(whisper, device, tmp_path, condition, silence, least):
 def test_transcribe(whisper, device, tmp_path, rng):
     """A sound of two windows and a little, and what is no sound."""
     model = ruled(whisper, device, tmp_path, TIMES)
-    sound = rng.standard_normal(160 * 9 * tiny.SOURCE // 2 + 70)
-    spectrum = log_mel(sound, tiny.MEL, 13 * tiny.SOURCE // 2)[:, : 9 * tiny.SOURCE // 2]
+    sound = rng.standard_normal(160 * 9 * tiny_whisper.SOURCE // 2 + 70)
+    spectrum = log_mel(sound, tiny_whisper.MEL, 13 * tiny_whisper.SOURCE // 2)[:, : 9 * tiny_whisper.SOURCE // 2]
     found = list(model.transcribe(sound, PROMPT, 9))
     assert found == list(model.segments(spectrum, PROMPT, 9)) and len(found) > 2
     assert len(list(model.transcribe(sound[:1], PROMPT, 9))) > 0
