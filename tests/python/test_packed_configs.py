@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from test_packed import (
+from packed_formats import (
     COLUMNS,
     NAME,
     OUT,

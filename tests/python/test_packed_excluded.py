@@ -5,7 +5,7 @@ import json
 import pytest
 from test_int4 import config_of
 from test_int4 import draw as draw_int4
-from test_packed import COLUMNS, NAME, OUT, compressed_fp8, fp8, model_opt_fp8, put, read, typed, write
+from packed_formats import COLUMNS, NAME, OUT, compressed_fp8, fp8, model_opt_fp8, put, read, typed, write
 
 import vkattn
 
