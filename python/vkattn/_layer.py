@@ -4,155 +4,29 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from . import _extra_rows, _weights
-from ._abi import ffi, lib, new_struct
-from ._arrays import DTYPES, FLOATS, Array, DType, Floats, HostArray, check_dtype, host_array
+from ._abi import lib, new_struct
+from ._arrays import DTYPES, FLOATS, Array, DType, Floats, HostArray, check_dtype
 from ._attention import float_array, result_dtype, upload
 from ._blocks import ENCODED
 from ._cache import Cache
-from ._core import check_child
 from ._device import Device, Place, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
-from ._int4 import Blocks
+from ._linears import HostLinear, Linear, dtype_of, linear_of
 from ._numbers import flag, whole
 from ._option_table import check_options, takes_options
-from ._options import LAYOUTS, AttentionOptions, Rope, asked_scores, choose, pointer
+from ._options import LAYOUTS, AttentionOptions, Rope, asked_scores, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# A weight [out][in] as PyTorch stores it, or (weight, bias [out]); a bias may be None.
-Linear = Union[
-    Array, "tuple[Array, Array | None]", Tensor, "tuple[Tensor, Tensor | None]"
-]
-
-
 # Options that say which keys a query sees.
 _OF_KEYS = ("mask", "key_padding_mask", "kv_length", "query_offset", "causal", "window")
-
-
-class _Linear:
-    """A projection on the host, in the layer's element type."""
-
-    weight: Any  # an array of the host, blocks or a Tensor
-    bias: Any
-
-    def __init__(self, given: Linear, what: str, dtype: DType | None) -> None:
-        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
-        self.what = what
-        self.weight = host_array(weight, f"{what}.weight", dtype)
-        self.bias = None if bias is None else host_array(bias, f"{what}.bias", dtype)
-        if self.weight.data.ndim != 2:
-            raise InvalidError(
-                f"{what}.weight: expected [out][in], got {list(self.weight.data.shape)}"
-            )
-        self.rows, self.columns = self.weight.data.shape
-        self._check_bias()
-
-    def _check_bias(self) -> None:
-        if self.bias is not None and self.bias.data.shape != (self.rows,):
-            raise InvalidError(
-                f"{self.what}.bias: expected [{self.rows}], got {list(self.bias.data.shape)}"
-            )
-
-    def _shape(self) -> list[int]:
-        return [self.rows, self.columns]
-
-    def heads(self, n_head: int, what: str) -> int:
-        """Features of a head."""
-        if n_head < 1 or self.rows % n_head:
-            raise InvalidError(
-                f"{self.what}.weight: expected rows for {n_head} {what}, got {self._shape()}"
-            )
-        return int(self.rows // n_head)
-
-    def widen(self, row: Array | None, what: str) -> None:
-        """The bias and the row that bias_kv appends become columns of the weight."""
-        self.weight = _extra_rows.widen_weight(self.weight, self.bias, row, what)
-        self.bias = None
-
-    def write(self, info: Any) -> None:
-        """Into a struct vka_layer_info, within a turn; the arrays must outlive the call it is for."""
-        weights = getattr(info, self.what)
-        weights.weight = ffi.from_buffer(self.weight.data)
-        if self.bias is not None:
-            weights.bias = ffi.from_buffer(self.bias.data)
-
-
-class _TensorLinear(_Linear):
-    """A projection whose weights lie in tensors, which the library reads when a plan runs."""
-
-    def __init__(self, given: Any, what: str) -> None:
-        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
-        self.what = what
-        self.weight = check_child(weight, Tensor, f"{what}.weight")
-        self.bias = None if bias is None else check_child(bias, Tensor, f"{what}.bias")
-        if len(weight.shape) != 2:
-            raise InvalidError(f"{what}.weight: expected [out][in], got {list(weight.shape)}")
-        self.rows, self.columns = weight.shape
-
-    def widen(self, row: Array | None, what: str) -> None:
-        raise UnsupportedError(f"{what}: not supported in a layer whose weights are tensors")
-
-    def write(self, info: Any) -> None:
-        weights = getattr(info, f"{self.what}_tensors")
-        weights.weight = pointer(self.weight, f"{self.what}.weight")
-        weights.bias = pointer(self.bias, f"{self.what}.bias", optional=True)
-
-
-class _BlockLinear(_Linear):
-    """A projection of quantised blocks on the host; its bias is float32."""
-
-    def __init__(self, given: Any, what: str, dtype: DType | None) -> None:
-        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
-        if dtype is not None:
-            raise InvalidError(f"dtype: expected none, as {what}.weight is {weight.dtype} already")
-        self.what = what
-        self.weight = weight
-        self.bias = None if bias is None else host_array(bias, f"{what}.bias", "f32")
-        self.rows, self.columns = weight.shape
-        self._check_bias()
-
-    def widen(self, row: Array | None, what: str) -> None:
-        raise UnsupportedError(f"{what}: not supported in a layer of quantised weights")
-
-
-def _linear_of(given: Linear, what: str, dtype: DType | None) -> _Linear:
-    first = given[0] if isinstance(given, (tuple, list)) and given else given
-    if isinstance(first, Blocks):
-        return _BlockLinear(given, what, dtype)
-    return _TensorLinear(given, what) if isinstance(first, Tensor) else _Linear(given, what, dtype)
-
-
-def _one_dtype(linears: Sequence[_Linear]) -> str:
-    dtype: str = linears[0].weight.dtype
-    if any(isinstance(linear, _BlockLinear) for linear in linears):
-        return _one_block_dtype(linears)
-    if dtype not in FLOATS:
-        raise InvalidError(f"query.weight: expected {', '.join(FLOATS)}, got {dtype}")
-    for linear in linears:
-        for array in (linear.weight, linear.bias):
-            if array is not None and array.dtype != dtype:
-                raise InvalidError(
-                    f"{linear.what}: expected {dtype} as query.weight is, got {array.dtype};"
-                    " dtype= converts all"
-                )
-    return dtype
-
-
-def _one_block_dtype(linears: Sequence[_Linear]) -> str:
-    for linear in linears:
-        if linear.weight.dtype != linears[0].weight.dtype:
-            raise UnsupportedError(
-                f"{linear.what}.weight: expected {linears[0].weight.dtype} as query.weight is, got"
-                f" {linear.weight.dtype}; a layer has one type of weights"
-            )
-    return str(linears[0].weight.dtype)
 
 
 @takes_options
@@ -209,11 +83,11 @@ class Layer(_weights.Layer):
             raise InvalidError(f"quantize: expected one of {', '.join(ENCODED)}, got {quantize}")
         given = {"query": query, "key": key, "value": value, "output": output}
         linears = {
-            name: _linear_of(linear, name, dtype)
+            name: linear_of(linear, name, dtype)
             for name, linear in given.items()
             if linear is not None
         }
-        self.dtype = _one_dtype(list(linears.values()))
+        self.dtype = dtype_of(list(linears.values()))
         if quantize is not None and self.dtype not in FLOATS:
             raise InvalidError(f"quantize: expected none, as the weights are {self.dtype} already")
         self._set_sizes(linears, n_head, n_kv_head)
@@ -222,7 +96,7 @@ class Layer(_weights.Layer):
         self._append(linears, bias_kv, zero_attn, quantize)
         self._upload(device, linears, interleaved, keep_weights, quantize)
 
-    def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
+    def _set_sizes(self, linears: dict[str, HostLinear], n_head: int, n_kv_head: int | None) -> None:
         self.n_head = n_head = whole(n_head, "n_head", 1)
         self.head_dim = linears["query"].heads(n_head, "heads")
         rows = max(linears["key"].rows // self.head_dim, 1)
@@ -246,7 +120,7 @@ class Layer(_weights.Layer):
 
     def _append(
         self,
-        linears: dict[str, _Linear],
+        linears: dict[str, HostLinear],
         bias_kv: tuple[Array, Array] | None,
         zero_attn: bool,
         quantize: str | None,
@@ -266,7 +140,7 @@ class Layer(_weights.Layer):
     def _upload(
         self,
         device: Device,
-        linears: dict[str, _Linear],
+        linears: dict[str, HostLinear],
         interleaved: bool,
         keep_weights: bool,
         quantize: str | None,
