@@ -38,6 +38,15 @@ void store(uint d, float x)
     STORE(to_words, index, TO_TYPE, x);
 }
 
+// Features d and d + 1, which are a word.
+void store_word(uint d, vec2 x) { to_words[(to_base + d) >> 1] = pair_word(x, TO_TYPE); }
+
+vec2 turned(uvec2 at, int position, uint pair, float factor)
+{
+    vec2 x = vec2(load_normed(at.x), load_normed(at.y));
+    return rotated_pair(x, position, frequencies[pair], factor);
+}
+
 float mean_square()
 {
     float sum = 0.0;
@@ -82,10 +91,21 @@ void main()
         set_norm();
     bool interleaved = (p.flags & ROPE_INTERLEAVED) != 0u;
     float factor = uintBitsToFloat(frequencies[p.dim / 2].x);
+    if (TO_TYPE != TYPE_F32 && p.to_col == 1 && ((to_base | p.dim >> 1 | p.head_dim) & 1u) == 0) {
+        for (uint i = 0; i < p.dim / 2; i += 2) { // two pairs are two words
+            uvec2 at = pair_features(i, p.dim, interleaved);
+            uvec2 next = pair_features(i + 1, p.dim, interleaved);
+            vec2 x = turned(at, position, i, factor), y = turned(next, position, i + 1, factor);
+            store_word(at.x, interleaved ? x : vec2(x.x, y.x));
+            store_word(interleaved ? next.x : at.y, interleaved ? y : vec2(x.y, y.y));
+        }
+        for (uint d = p.dim; d < p.head_dim; d += 2)
+            store_word(d, vec2(load_normed(d), load_normed(d + 1)));
+        return;
+    }
     for (uint i = 0; i < p.dim / 2; i++) {
         uvec2 at = pair_features(i, p.dim, interleaved);
-        vec2 x = vec2(load_normed(at.x), load_normed(at.y));
-        x = rotated_pair(x, position, frequencies[i], factor);
+        vec2 x = turned(at, position, i, factor);
         store(at.x, x.x);
         store(at.y, x.y);
     }
