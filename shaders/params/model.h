@@ -109,7 +109,7 @@ struct rotary_params {
 
 /* ---- scatter: y[.. position[i] + j ..] = x[i .. j ..] --------------------------------------------
  * Row j of axis `axis`, of `extent` elements in y. What lies outside is dropped, or with `circular` wraps. A
- * item is an element of x. Buffers: 0 x, 1 positions, 2 y. */
+ * item is an element of x, with SCATTER_PAIRS two. Buffers: 0 x, 1 positions, 2 y. */
 struct scatter_params {
     U32 size0, size1, size2, size3; /* of x */
     STRUCT(strided_params) x, y;
@@ -120,7 +120,8 @@ struct scatter_params {
 #define SCATTER_Y_TYPE 1
 #define SCATTER_POSITIONS 2 /* there are positions; else they are 0 */
 #define SCATTER_CIRCULAR 3
-#define SCATTER_SPECS 4
+#define SCATTER_PAIRS 4 /* two neighbours of y are a whole word, and rows lie along another axis */
+#define SCATTER_SPECS 5
 
 /* ---- argmax: y[i][j][l] = index of the largest element of x[i][j][l] ----------------------------
  * One workgroup a row, placed as in norm. Buffers: 0 x, 1 y. */

@@ -1,4 +1,5 @@
-// Rows into a tensor, at a position of each batch element. See scatter_params.
+// Rows into a tensor, at a position of each batch element. With PAIRS an item is two neighbours, and 16-bit
+// results are whole words. See scatter_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
@@ -10,6 +11,7 @@ layout(constant_id = SCATTER_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = SCATTER_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = SCATTER_POSITIONS) const bool POSITIONS = false;
 layout(constant_id = SCATTER_CIRCULAR) const bool CIRCULAR = false;
+layout(constant_id = SCATTER_PAIRS) const bool PAIRS = false;
 layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer Positions { int positions[]; };
@@ -29,14 +31,16 @@ uint target(int position, uint row)
 
 void main()
 {
-    uint n = p.size3 * p.size2 * p.size1 * p.size0;
+    uint items = PAIRS ? p.size3 / 2 : p.size3, n = items * p.size2 * p.size1 * p.size0;
     for (uint nth = 0; nth < ITEMS_EACH; nth++) {
         uint item = item_at(nth);
         if (item >= n)
             return;
-        uvec4 at = item_coordinates(item, p.size3, p.size2, p.size1);
+        uvec4 at = item_coordinates(item, items, p.size2, p.size1);
+        at.w *= PAIRS ? 2 : 1;
         int position = POSITIONS ? positions[p.position_offset + at.x * p.position_step] : 0;
-        float x = LOAD(x_words, place(p.x, at), X_TYPE);
+        uint from = place(p.x, at);
+        float x = LOAD(x_words, from, X_TYPE);
         uint row = p.axis == 1 ? at.y : p.axis == 2 ? at.z : at.w;
         row = target(position, p.first + row);
         if (row >= p.extent)
@@ -45,6 +49,11 @@ void main()
         at.z = p.axis == 2 ? row : at.z;
         at.w = p.axis == 3 ? row : at.w;
         uint index = place(p.y, at);
-        STORE(y_words, index, Y_TYPE, one_nan(x));
+        if (PAIRS) {
+            float next = LOAD(x_words, from + p.x.stride3, X_TYPE);
+            y_words[index >> 1] = pair_word(vec2(one_nan(x), one_nan(next)), Y_TYPE);
+        } else {
+            STORE(y_words, index, Y_TYPE, one_nan(x));
+        }
     }
 }

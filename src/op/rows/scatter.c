@@ -58,8 +58,10 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[SCATTER_Y_TYPE] = y.dtype;
     pass->key.spec[SCATTER_POSITIONS] = scatter->positions != NULL;
     pass->key.spec[SCATTER_CIRCULAR] = scatter->circular;
+    const bool pairs = scatter->axis != 3 && axes_are_pairs(&y, p.y.offset);
+    pass->key.spec[SCATTER_PAIRS] = pairs;
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * size[3]);
+    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * (pairs ? size[3] / 2 : size[3]));
     pass->work = work_of(size);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u into %u of axis %u, %s->%s", size[0],
              size[1], size[2], size[3], p.extent, p.axis, vka_dtype_name(x.dtype),
