@@ -2,6 +2,8 @@
 #include "io/json.h"
 #include "io/io.h"
 
+#include <string.h>
+
 static bool fail(struct vka_io_json *json, const char *wrong)
 {
     json->wrong = wrong;
@@ -21,6 +23,17 @@ bool vka_io_json_take(struct vka_io_json *json, char wanted)
     if (json->at == json->end || *json->at != wanted)
         return false;
     json->at++;
+    return true;
+}
+
+bool vka_io_json_null(struct vka_io_json *json)
+{
+    static const char word[] = {'n', 'u', 'l', 'l'};
+
+    skip_space(json);
+    if ((size_t)(json->end - json->at) < sizeof word || memcmp(json->at, word, sizeof word) != 0)
+        return false;
+    json->at += sizeof word;
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Reads the JSON of safetensors headers: only objects, strings and arrays of whole numbers. */
+/* Reads the JSON of safetensors headers: only objects, strings, null and arrays of whole
+ * numbers. */
 #ifndef VKA_IO_JSON_H
 #define VKA_IO_JSON_H
 
@@ -23,6 +24,9 @@ bool vka_io_json_next(struct vka_io_json *json, char close, bool *first);
 /* Reads a string: resolves its escapes and ends it with a NUL; it holds no other NUL. False with
  * `wrong` set if there is none. */
 bool vka_io_json_string(struct vka_io_json *json, const char **string);
+
+/* Skips white space, and then the word null if it comes next; returns whether it did. */
+bool vka_io_json_null(struct vka_io_json *json);
 
 /* Reads a whole number that fits and consists of digits only: no sign, fraction, exponent or
  * leading zero. False if there is none; `wrong` is not changed. */

@@ -55,6 +55,8 @@ static enum vka_status read_metadata(struct parser *p, struct vka_io_header *hea
 {
     bool first = true;
 
+    if (vka_io_json_null(&p->json)) /* as safetensors writes none */
+        return VKA_OK;
     if (!vka_io_json_take(&p->json, '{'))
         return vka_io_fail(p->source->error, VKA_IO, p->source->path,
                            VKA_IO_METADATA " is not an object");

@@ -193,8 +193,6 @@ def why_safetensors(file):
     except Broken as rule:
         return str(rule)
     strings = list(header) + [s for item in (header.get("__metadata__") or {}).items() for s in item]
-    if header.get("__metadata__", {}) is None:
-        return "metadata that is null"
     if any("\0" in s for s in strings):
         return "a name or metadata with a 0 byte"
     for entry in (header[name] for name in header if name != "__metadata__"):
