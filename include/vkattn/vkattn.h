@@ -390,7 +390,8 @@ enum vka_scores {
  * position * base^(-2 i / dim) radians, or position * frequencies[i]. The angle is computed in
  * integers, as exact at far positions as at near ones. INVALID if a position could pass 2^31 - 1. */
 struct vka_rope {
-    uint32_t dim;     /* the first features, which are rotated: even, at most head_dim; 0: none */
+    uint32_t dim;     /* the first features, which are rotated: even, at most head_dim; 0: none,
+                       * and no other field is given */
     float base;       /* at least 1; 0: 10000 */
     bool interleaved; /* pairs are (2 i, 2 i + 1); else (i, i + dim / 2) */
     /* In place of base: [dim / 2], radians a position, in magnitude at most 1; vka_rope_frequencies

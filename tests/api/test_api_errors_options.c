@@ -69,6 +69,9 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("dim", .rope = {.dim = 7});
     OPTION("dim", .rope = {.dim = 10}); /* head_dim is 8 */
     OPTION("dim", .rope = {.dim = UINT32_MAX});
+    OPTION("rope.dim is 0", .rope = {.base = 10000});
+    OPTION("rope.dim is 0", .rope = {.interleaved = true});
+    OPTION("rope.dim is 0", .rope = {.attention_factor = 1});
     OPTION("base", .rope = {.dim = 8, .base = NAN});
     OPTION("base", .rope = {.dim = 8, .base = INFINITY});
     OPTION("base", .rope = {.dim = 8, .base = -1});

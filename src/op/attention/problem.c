@@ -103,6 +103,9 @@ static enum vka_status check_rope(struct vka_plan *plan, const char *caller,
                a->head_dim);
     ENSURE_ARG(rope->base == 0 || (isfinite(rope->base) && rope->base > 0),
                "%s: rope.base is %g, not a positive number", caller, (double)rope->base);
+    ENSURE_ARG(rope->dim || (rope->base == 0 && rope->attention_factor == 0 && !rope->interleaved),
+               "%s: rope.dim is 0, which rotates nothing, but another field of rope is given",
+               caller);
     ENSURE_ARG(!rope->frequencies || (rope->dim && rope->base == 0),
                "%s: rope.frequencies is given with a base or without a dim", caller);
     for (uint32_t i = 0; rope->frequencies && i < rope->dim / 2; i++)
