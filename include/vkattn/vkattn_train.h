@@ -302,7 +302,8 @@ enum vka_optimiser {
     VKA_OPTIMISER_COUNT
 };
 
-/* A parameter and what its optimiser keeps of it, of one shape. */
+/* A parameter and what its optimiser keeps of it, of one shape. Two of a list share neither parameters
+ * nor moments; a gradient may serve several. */
 struct vka_parameter {
     struct vka_tensor *parameter; /* F32, F16 or BF16, updated in place */
     struct vka_tensor *gradient;
@@ -343,7 +344,7 @@ VKA_API enum vka_status vka_plan_add_optimiser(struct vka_plan *plan,
  * look at the norm. */
 struct vka_clip_op {
     size_t struct_size;
-    struct vka_tensor *const *gradients; /* in place; read by this call */
+    struct vka_tensor *const *gradients; /* in place, each once; read by this call */
     size_t n_gradient;
     double max_norm;         /* above 0 */
     struct vka_tensor *norm; /* F32 [1], before clipping */

@@ -311,11 +311,39 @@ static void optimiser_tensors(void **state)
     OPTIMISER(VKA_ADAM, "parameter", o.p.parameter = FOREIGN(VKA_F32, 5, 3));
 }
 
+/* Items of a list that share what is written; a gradient may serve two parameters. */
+static void optimiser_items(void **state)
+{
+    struct world *w = *state;
+    const struct optimiser good = good_optimiser(w, VKA_ADAM);
+    struct vka_parameter two[] = {good.p, good_optimiser(w, VKA_ADAM).p};
+    const struct vka_parameter other = two[1];
+    struct vka_optimiser_op op = good.op;
+    op.parameters = two;
+    op.n_parameter = 2;
+#define ITEMS(word, ...)                                                \
+    do {                                                                \
+        two[1] = other;                                                 \
+        __VA_ARGS__;                                                    \
+        FAILS(VKA_INVALID, word, vka_plan_add_optimiser(w->plan, &op)); \
+    } while (0)
+    ITEMS("item", two[1] = good.p);
+    ITEMS("item", two[1].parameter = good.p.parameter);
+    ITEMS("first_moment", two[1].first_moment = good.p.first_moment);
+    ITEMS("second_moment", two[1].second_moment = good.p.second_moment);
+    ITEMS("first_moment", two[1].second_moment = good.p.first_moment);
+    ITEMS("gradient", two[1].gradient = good.p.second_moment);
+    two[1] = other;
+    two[1].gradient = good.p.gradient;
+    assert_int_equal(vka_plan_add_optimiser(w->plan, &op), VKA_OK);
+}
+
 static void clip(void **state)
 {
     struct world *w = *state;
     struct vka_tensor *gradients[2] = {T(VKA_F32, 5, 3), T(VKA_F16, 4)}, *norm = T(VKA_F32, 1);
     struct vka_tensor *wrong[2] = {gradients[0], T(VKA_I32, 4)}, *none[1] = {NULL};
+    struct vka_tensor *twice[2] = {gradients[0], gradients[0]};
     const struct vka_clip_op good = *VKA_INFO(vka_clip_op, .gradients = gradients, .n_gradient = 2,
                                               .max_norm = 1, .norm = norm);
     struct vka_clip_op op;
@@ -335,6 +363,7 @@ static void clip(void **state)
     CLIP("norm", op.norm = NULL);
     CLIP("norm", op.norm = T(VKA_F32, 2));
     CLIP("gradients", op.gradients = &norm, op.n_gradient = 1);
+    CLIP("gradient of item 0", op.gradients = twice);
     assert_int_equal(vka_plan_add_clip(w->plan, &good), VKA_OK);
 }
 
@@ -347,6 +376,7 @@ TEST_PROGRAM(api_errors_train)
         cmocka_unit_test(square_error),
         cmocka_unit_test(optimiser_numbers),
         cmocka_unit_test(optimiser_tensors),
+        cmocka_unit_test(optimiser_items),
         cmocka_unit_test(clip),
         cmocka_unit_test(binary),
         cmocka_unit_test(norm),

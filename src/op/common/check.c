@@ -76,24 +76,23 @@ enum vka_status check_activations(struct vka_device *device, const char *caller,
     return VKA_OK;
 }
 
+bool tensors_overlap(const struct vka_tensor *a, const struct vka_tensor *b)
+{
+    const struct extent mine = tensor_extent(a), other = tensor_extent(b);
+    uint32_t size, other_size;
+    const struct shape shape = tensor_blocks(a, &size), other_shape = tensor_blocks(b, &other_size);
+    const struct placed_shape placed = {&shape, mine.first, size};
+    const struct placed_shape other_placed = {&other_shape, other.first, other_size};
+    return mine.buffer == other.buffer && shape_overlaps(&placed, &other_placed);
+}
+
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,
                                  const struct vka_tensor *written,
                                  const struct vka_tensor *const *others, size_t n)
 {
-    const struct extent mine = tensor_extent(written);
-    uint32_t size;
-    const struct shape shape = tensor_blocks(written, &size);
-    const struct placed_shape out = {&shape, mine.first, size};
-    for (size_t i = 0; i < n; i++) {
-        if (!others[i])
-            continue;
-        const struct extent other = tensor_extent(others[i]);
-        uint32_t other_size;
-        const struct shape other_shape = tensor_blocks(others[i], &other_size);
-        const struct placed_shape in = {&other_shape, other.first, other_size};
-        if (mine.buffer == other.buffer && shape_overlaps(&out, &in))
+    for (size_t i = 0; i < n; i++)
+        if (others[i] && tensors_overlap(written, others[i]))
             return log_error(&device->log, VKA_INVALID, "%s: %s shares elements with an input",
                              caller, name);
-    }
     return VKA_OK;
 }

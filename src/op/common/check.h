@@ -41,6 +41,9 @@ enum vka_status check_vector(struct vka_device *device, const char *caller, cons
 enum vka_status check_activations(struct vka_device *device, const char *caller,
                                   enum vka_dtype activations, enum vka_dtype weight);
 
+/* Whether they share a byte; true too where excluding it would take too long. */
+bool tensors_overlap(const struct vka_tensor *a, const struct vka_tensor *b);
+
 /* Checks that `written` shares no byte with any of the others; skips NULL. Another tensor may use
  * the gaps between the elements of a view. */
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,

@@ -27,4 +27,16 @@ enum vka_status train_check_apart(struct vka_device *device, const char *caller,
                                   const struct named_tensor *written, size_t n_written,
                                   const struct vka_tensor *const *inputs, size_t n_input);
 
+/* What item `index` of a list has. */
+struct listed_tensor {
+    const char *name;
+    size_t index;
+    bool written;
+    const struct vka_tensor *tensor;
+};
+/* Checks that what is written of an item shares no element with what another item has; no tensor is
+ * NULL. In n log n steps where few tensors of a buffer lie in each other's range. Sorts the list. */
+enum vka_status train_check_items(struct vka_device *device, const char *caller,
+                                  struct listed_tensor *list, size_t n);
+
 #endif

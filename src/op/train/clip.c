@@ -7,8 +7,22 @@
 #include "op/train/check.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const char caller[] = "vka_plan_add_clip";
+
+/* A gradient that is listed twice would count and be clipped twice. */
+static enum vka_status check_apart(struct vka_device *device, const struct vka_clip_op *op)
+{
+    struct listed_tensor *list = calloc(op->n_gradient, sizeof *list);
+    if (!list)
+        return log_error(&device->log, VKA_OUT_OF_HOST_MEMORY, "%s: out of memory", caller);
+    for (size_t i = 0; i < op->n_gradient; i++)
+        list[i] = (struct listed_tensor){"gradient", i, true, op->gradients[i]};
+    const enum vka_status status = train_check_items(device, caller, list, op->n_gradient);
+    free(list);
+    return status;
+}
 
 static enum vka_status check(struct vka_plan *plan, const struct vka_clip_op *op)
 {
@@ -25,7 +39,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_clip_op *op
                             CHECK_FLOAT | CHECK_WRITTEN));
         ENSURE(check_no_overlap(device, caller, "gradients", op->gradients[i], others, 1));
     }
-    return VKA_OK;
+    return check_apart(device, op);
 }
 
 /* sums[i] = the sum of squares of gradient i. */

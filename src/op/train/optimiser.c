@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 _Static_assert(OPTIMISER_SGD == VKA_SGD && OPTIMISER_ADAM == VKA_ADAM &&
                    OPTIMISER_ADAMW == VKA_ADAMW,
@@ -182,6 +183,28 @@ static enum vka_status check_parameter(struct vka_device *device, const struct v
     return train_check_apart(device, caller, written, COUNTOF(written), inputs, COUNTOF(inputs));
 }
 
+/* Two items with one moment would each move it, and those with one parameter both step. */
+static enum vka_status check_apart(struct vka_device *device, const struct vka_optimiser_op *op)
+{
+    struct listed_tensor *list = calloc(op->n_parameter, 4 * sizeof *list);
+    size_t n = 0;
+    if (!list)
+        return log_error(&device->log, VKA_OUT_OF_HOST_MEMORY, "%s: out of memory", caller);
+    for (size_t i = 0; i < op->n_parameter; i++) {
+        const struct vka_parameter *p = &op->parameters[i];
+        const struct listed_tensor own[] = {{"parameter", i, true, p->parameter},
+                                            {"gradient", i, false, p->gradient},
+                                            {"first_moment", i, true, p->first_moment},
+                                            {"second_moment", i, true, p->second_moment}};
+        for (size_t k = 0; k < COUNTOF(own); k++)
+            if (own[k].tensor)
+                list[n++] = own[k];
+    }
+    const enum vka_status status = train_check_items(device, caller, list, n);
+    free(list);
+    return status;
+}
+
 static enum vka_status check(struct vka_plan *plan, const struct vka_optimiser_op *op)
 {
     struct vka_device *device = plan->device;
@@ -198,7 +221,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_optimiser_o
         ENSURE(train_check_number(device, caller, "rate", op->rate, CHECK_F32));
     for (size_t i = 0; i < op->n_parameter; i++)
         ENSURE(check_parameter(device, op, &op->parameters[i]));
-    return VKA_OK;
+    return check_apart(device, op);
 }
 
 static enum vka_status add(struct vka_plan *plan, const void *given)
