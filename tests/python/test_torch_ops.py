@@ -425,6 +425,25 @@ def test_kept(device, monkeypatch):
 
 
 @needs_torch
+@pytest.mark.parametrize("how", ["data", "set", "resize"])
+def test_kept_memory_is_given_away(device, how):
+    """What gets the memory of a kept tensor, whose storage was changed, is not taken for it."""
+    x, weight = draw(2, 256), torch.randn(1024, 256)
+    with vt.kept(weight, device=device):
+        vt.linear(x, weight, device=device)
+        if how == "data":
+            weight.data = draw(1)
+        elif how == "set":
+            weight.set_(draw(1))
+        else:
+            weight.untyped_storage().resize_(0)
+        others = [torch.randn(1024, 256) for _ in range(4)]
+        for other in others:
+            found = vt.linear(x, other, device=device)
+            torch.testing.assert_close(found, x @ other.T, rtol=1e-4, atol=1e-4)
+
+
+@needs_torch
 def test_flash_attention_impl(device, monkeypatch):
     """Calls of PyTorch's own function that reach the device, by the name that the registry has."""
     registry = torch.nn.attention
