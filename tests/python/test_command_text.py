@@ -143,6 +143,12 @@ def test_order_of_merges(tmp_path, seed):
         assert [known[i] for i in found] == joined(line, rank_of), line
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_merge_that_is_listed_twice(tmp_path, rank):
+    path = made.write(tmp_path / "x.gguf", made.twice(rank))
+    assert tokens(path, ["abcde", "bcd"]) == [[5, 7, 4], [6, 3]]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_of_scores(tmp_path, seed):
     """A whole text of SentencePiece, merged by random scores: each token has one of its own."""

@@ -97,6 +97,14 @@ def test_sentencepiece(tmp_path, words, kind, options):
             assert text.decode(ids) == judge.decode(ids)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_merge_that_is_listed_twice(tmp_path, rank):
+    """It has its first rank, as for llama.cpp."""
+    pytest.importorskip("tokenizers", reason=REASON)
+    text = text_of(tmp_path, made.twice(rank))
+    assert text.encode("abcde") == [5, 7, 4] and text.encode("bcd") == [6, 3]
+
+
 def test_rows_of_letters(tmp_path, rng):
     """Words of one or two letters, in which many pairs want the same ones."""
     pytest.importorskip("tokenizers", reason=REASON)

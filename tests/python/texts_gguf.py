@@ -253,6 +253,14 @@ def trained_sentencepiece(sentencepiece, kind, corpus, size, **options):
     return processor, keys
 
 
+def twice(rank):
+    """Byte-level BPE of which a merge is listed again behind `rank` others."""
+    merges = ["a b", "b c", "c d", "d e"]
+    tokens = [*"abcde", "ab", "bc", "cd", "de"]
+    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": [1] * len(tokens)}
+    return {**keys, "merges": [*merges[:rank], merges[0], *merges[rank:]]}
+
+
 LLAMA = {
     "byte_fallback": True,
     "split_digits": True,

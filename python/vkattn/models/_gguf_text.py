@@ -192,7 +192,8 @@ def _bpe(vocabulary: Vocabulary) -> Any:
     pre, merges = _pre_of(vocabulary), vocabulary.get("merges")
     if not isinstance(merges, list):
         raise FileError(f"{path}: expected tokenizer.ggml.tokens and tokenizer.ggml.merges")
-    pairs = [tuple(merge.split(" ")) for merge in merges]
+    # One that is listed twice has its first rank, as for llama.cpp.
+    pairs = list(dict.fromkeys(tuple(merge.split(" ")) for merge in merges))
     if any(len(pair) != 2 for pair in pairs):
         raise FileError(f"{path}: tokenizer.ggml: a merge is no pair")
     vocab = {t: i for i, t in enumerate(vocabulary.tokens)}

@@ -193,7 +193,9 @@ enum vka_status vocabulary_merges(const struct vka_gguf *file, const char *path,
                           vocabulary_find(v, both, left + right), rank};
         if (m.left < 0 || m.right < 0 || m.made < 0)
             return refuse(path, "merges: one is of tokens that are not there", VKA_INVALID, why);
-        *slot_of(v, m.left, m.right) = m;
+        struct merge *slot = slot_of(v, m.left, m.right);
+        if (slot->left < 0) /* one that is listed twice has its first rank, as for llama.cpp */
+            *slot = m;
     }
     return VKA_OK;
 }
