@@ -291,6 +291,17 @@ def test_unigram(tmp_path):
         assert said in command("tokens", path, "a", code=2)
 
 
+def test_pieces_of_kinds(tmp_path):
+    path = made.write(tmp_path / "x.gguf", made.pieces_of_kinds())
+    lines, ids = zip(*made.IDS_OF_KINDS)
+    assert tokens(path, lines) == list(ids)
+    keys = made.pieces_of_kinds()
+    long = {"tokens": [*keys["tokens"], "a" * 1025], "scores": [*keys["scores"], -1.0]}
+    path = made.write(tmp_path / "x.gguf", {**keys, **long, "token_type": [*keys["token_type"], 1]})
+    said = command("tokens", path, "a", code=2)
+    assert "tokens: one of more than 1024 bytes is not supported; give --ids" in said
+
+
 def best_tokens(score_of, unknown_score, line):
     """Every way to end at a letter by every token, whatever its length; a letter that no token has
     is None, several such letters are one."""

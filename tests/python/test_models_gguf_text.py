@@ -97,6 +97,27 @@ def test_sentencepiece(tmp_path, words, kind, options):
             assert text.decode(ids) == judge.decode(ids)
 
 
+def test_pieces_of_kinds(tmp_path):
+    """Texts have no piece that is unused or the unknown one; a decoded text has both."""
+    pytest.importorskip("tokenizers", reason=REASON)
+    text = text_of(tmp_path, made.pieces_of_kinds())
+    for line, ids in made.IDS_OF_KINDS:
+        assert text.encode(line) == ids, line
+    assert text.decode([3, 6, 8, 0, 4, 9]) == "abc<unk>auv"
+    pytest.importorskip("google.protobuf", reason=PROTO)
+    sentencepiece = pytest.importorskip("sentencepiece", reason=PIECES)
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto()
+    for piece, score, kind in made.OF_KINDS:
+        model.pieces.add(piece=piece, score=score, type=kind)
+    model.trainer_spec.model_type = 1  # unigram
+    model.normalizer_spec.name = "identity"
+    judge = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    for line, ids in made.IDS_OF_KINDS:
+        assert judge.encode(line) == ids, line
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 def test_merge_that_is_listed_twice(tmp_path, rank):
     """It has its first rank, as for llama.cpp."""

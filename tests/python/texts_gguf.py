@@ -261,6 +261,28 @@ def twice(rank):
     return {**keys, "merges": [*merges[:rank], merges[0], *merges[rank:]]}
 
 
+# Types of pieces of unigram: unknown, control, normal, user's, unused.
+OF_KINDS = [
+    *(("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("\u2581", -3.0, 1), ("a", -2.0, 1)),
+    *(("b", -2.0, 1), ("ab", -1.0, 5), ("ba", -3.5, 1), ("c", -20.0, 5), ("uv", -30.0, 4)),
+    *(("ax", -9.0, 1), ("xa", -8.0, 1), *((x, -4.0, 1) for x in "<unk>"), ("acb", -0.5, 5)),
+]
+
+
+def pieces_of_kinds():
+    tokens, scores, types = map(list, zip(*OF_KINDS))
+    keys = {"model": "t5", "tokens": tokens, "scores": scores, "token_type": types}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0, "add_eos_token": False}
+    return {**keys, **ends}
+
+
+# What SentencePiece makes of texts by them (test_pieces_of_kinds).
+IDS_OF_KINDS = [
+    *(("ab", [3, 4, 5]), ("c", [3, 0]), ("acb", [3, 4, 0, 5]), ("xx", [3, 0]), ("axa", [3, 4, 11])),
+    *(("<unk>", [3, 12, 13, 14, 15, 16]), ("a<unk>b", [3, 4, 12, 13, 14, 15, 16, 5])),
+    *(("xaxb", [3, 11, 0, 5]), ("a xb", [3, 4, 3, 0, 5]), ("bab a", [3, 7, 5, 3, 4])),
+]
+
 LLAMA = {
     "byte_fallback": True,
     "split_digits": True,

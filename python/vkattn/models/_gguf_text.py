@@ -320,16 +320,32 @@ def _unigram(vocabulary: Vocabulary) -> Any:
         steps += [normalizers.Replace(ends, ""), normalizers.Replace(several, " ")]
     made = tokenizers.Tokenizer(
         tokenizers.models.Unigram(
-            list(zip(vocabulary.tokens, vocabulary.scores())),
+            _unigram_pieces(vocabulary),
             unk_id=vocabulary.number("unknown_token_id", token="<unk>"),
             byte_fallback=bool(vocabulary.of_type(BYTE)),
         )
     )
     prefix = vocabulary.flag("add_space_prefix", True)
+    hidden = tokenizers.decoders.Replace(tokenizers.Regex(rf"\A{_HIDDEN}"), "")
     steps += [normalizers.Prepend(SPACE)] if prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    made.decoder = _decoder_of(tokenizers, prefix)
+    made.decoder = tokenizers.decoders.Sequence([hidden, _decoder_of(tokenizers, prefix)])
     return made
+
+
+_HIDDEN = " "  # before pieces that no text has: a text's spaces are SPACE when they are looked for
+
+
+def _unigram_pieces(vocabulary: Vocabulary) -> list[tuple[str, float]]:
+    """Pieces and scores. Texts have no unused pieces, nor the unknown one, as for SentencePiece; the
+    lowest score, below which the package puts a letter that no piece has, is that of a normal one."""
+    scores = vocabulary.scores()
+    normal = [s for s, own in zip(scores, vocabulary.types) if own == NORMAL]
+    least = min(normal, default=0.0)
+    return [
+        (_HIDDEN + token if own in (UNUSED, UNKNOWN) else token, max(score, least))
+        for token, score, own in zip(vocabulary.tokens, scores, vocabulary.types)
+    ]
 
 
 # The kinds, and which ids stand before and behind a text where no key says it.

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES 1024    /* of a token that a text may have */
+#define MOST_BYTES 1024    /* of a token, which is looked for at each letter */
 #define UNKNOWN_PENALTY 10 /* below the lowest score: a letter that no token has */
 
 /* Bytes that grow. */
@@ -154,10 +154,10 @@ void unigram_encode(const struct text *t, const struct letters *letters, struct 
     free(lengths);
 }
 
-static enum vka_status refuse(const char *path, const char *what, char *why)
+static enum vka_status refuse(const char *path, const char *what, enum vka_status status, char *why)
 {
     snprintf(why, VKA_IO_ERROR_SIZE, "%.400s: tokenizer.ggml.%s", path, what);
-    return VKA_INVALID;
+    return status;
 }
 
 enum vka_status unigram_read(struct text *t, const char *path, char *why)
@@ -170,21 +170,25 @@ enum vka_status unigram_read(struct text *t, const char *path, char *why)
     if (map && (map->type != VKA_GGUF_ARRAY || map->size != map->count ||
                 !charsmap_read(map->data, map->size, &t->map)))
         return refuse(path, "precompiled_charsmap: expected the table of a SentencePiece model",
-                      why);
+                      VKA_INVALID, why);
     for (uint32_t i = 0; i < v->n; i++) {
         if (!scores || scores->count != v->n || !vka_gguf_real(scores, i, &score) ||
             !isfinite(score))
-            return refuse(path, "scores: expected a number for each token", why);
+            return refuse(path, "scores: expected a number for each token", VKA_INVALID, why);
         if (v->tokens[i].type != TOKEN_NORMAL)
             continue;
         uint32_t size = v->tokens[i].size;
+        if (size > MOST_BYTES)
+            return refuse(path, "tokens: one of more than 1024 bytes is not supported; give --ids",
+                          VKA_UNSUPPORTED, why);
         least = score < least ? score : least;
-        t->longest = size > t->longest && size <= MOST_BYTES ? size : t->longest;
+        t->longest = size > t->longest ? size : t->longest;
     }
     t->unknown_score = (float)(least < DBL_MAX ? least : 0) - UNKNOWN_PENALTY;
     t->trims = text_flag(t, "remove_extra_whitespaces", false);
     t->unknown = text_id(t, "unknown_token_id");
     if (t->unknown < 0)
         t->unknown = vocabulary_find(v, "<unk>", 5);
-    return t->unknown < 0 ? refuse(path, "unknown_token_id: expected an id", why) : VKA_OK;
+    return t->unknown < 0 ? refuse(path, "unknown_token_id: expected an id", VKA_INVALID, why)
+                          : VKA_OK;
 }
