@@ -149,6 +149,31 @@ def test_merge_that_is_listed_twice(tmp_path, rank):
     assert tokens(path, ["abcde", "bcd"]) == [[5, 7, 4], [6, 3]]
 
 
+def test_longest_whole_token(tmp_path):
+    """The longest of those that begin at a letter, of many with the same beginnings."""
+    rng = np.random.default_rng(6)
+    letters = ["<", "|", "a", "\u00e9", "\U0001f600"]
+    whole = {"".join(rng.choice(letters[:-1], rng.integers(1, 6))) for _ in range(60)}
+    whole = sorted({*whole, "<" * 90} - {"a", "<"})
+    bytes_of = list(map(chr, [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]))
+    whole = [x for x in whole if x not in bytes_of]
+    rng.shuffle(whole)
+    keys = {"model": "gpt2", "pre": "gpt-2", "merges": ["a a"]}
+    keys["tokens"] = [*bytes_of, "aa", *whole]
+    keys |= {"token_type": [1] * 257 + [3 + int(x) for x in rng.integers(0, 2, len(whole))]}
+    path = made.write(tmp_path / "x.gguf", keys)
+    lines = ["".join(rng.choice(letters, rng.integers(1, 60))) for _ in range(60)]
+    lines += ["<" * n for n in (1, 89, 90, 91, 181)]
+    found = tokens(path, lines)
+    for line, ids in zip(lines, found):
+        own, at = [], 0
+        while at < len(line):
+            best = max((x for x in whole if line.startswith(x, at)), key=len, default=None)
+            own += [] if best is None else [best]
+            at += len(best) if best else 1
+        assert [keys["tokens"][i] for i in ids if i >= 257] == own, ascii(line)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_of_scores(tmp_path, seed):
     """A whole text of SentencePiece, merged by random scores: each token has one of its own."""

@@ -55,18 +55,34 @@ static enum vka_status push_plain(const struct text *t, const char *utf8, size_t
     return status;
 }
 
-/* The longest token at `at` that is one id wherever it stands; -1: none. */
+/* The first of whole tokens `low` on, all of which begin with the same n bytes, that has a byte from c on
+ * behind them; `high`: none. One that ends there comes first. */
+static uint32_t whole_from(const struct text *t, uint32_t low, uint32_t high, uint32_t n,
+                           unsigned c)
+{
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const struct token *token = t->whole[middle];
+        if (token->size <= n || (unsigned char)token->text[n] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The longest token at a place that is one id wherever it stands; -1: none. Takes a step for each byte
+ * with which any of them goes on. */
 static int32_t whole_at(const struct text *t, const char *utf8, size_t left)
 {
     int32_t best = -1;
-    uint32_t longest = 0;
-    for (uint32_t i = 0; i < t->n_whole; i++) {
-        const struct token *token = &t->vocabulary.tokens[t->whole[i]];
-        if (token->size > longest && token->size <= left &&
-            !memcmp(token->text, utf8, token->size)) {
-            best = (int32_t)t->whole[i];
-            longest = token->size;
-        }
+    uint32_t low = 0, high = t->n_whole;
+    for (uint32_t n = 0; n < left && low < high; n++) {
+        const unsigned c = (unsigned char)utf8[n];
+        low = whole_from(t, low, high, n, c);
+        high = whole_from(t, low, high, n, c + 1);
+        if (low < high && t->whole[low]->size == n + 1)
+            best = (int32_t)(t->whole[low] - t->vocabulary.tokens);
     }
     return best;
 }

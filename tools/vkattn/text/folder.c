@@ -105,9 +105,10 @@ static enum vka_status find_brackets(struct text *t, const char *path, char *why
             *ids[i] = id;
         if (id >= 0) {
             t->vocabulary.tokens[id].type = TOKEN_CONTROL;
-            t->whole[t->n_whole++] = (uint32_t)id;
+            t->whole[t->n_whole++] = &t->vocabulary.tokens[id];
         }
     }
+    vocabulary_sort(t->whole, t->n_whole);
     return VKA_OK;
 }
 

@@ -30,8 +30,8 @@ struct text {
     int32_t bytes[256];           /* the token of each byte, -1: none */
     int32_t unknown, bos, eos;    /* -1: none */
     bool adds_bos, adds_eos;
-    size_t most;     /* ids of a text; 0: any number */
-    uint32_t *whole; /* [n_whole] ids that are one id wherever they stand */
+    size_t most;                /* ids of a text; 0: any number */
+    const struct token **whole; /* [n_whole] those that are one id wherever they stand, in order */
     uint32_t n_whole;
 };
 

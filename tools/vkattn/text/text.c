@@ -115,8 +115,10 @@ static enum vka_status find_whole(struct text *t)
             t->unknown = (int32_t)i;
         if (v->tokens[i].size &&
             (v->tokens[i].type == TOKEN_CONTROL || v->tokens[i].type == TOKEN_USER))
-            t->whole[t->n_whole++] = i;
+            t->whole[t->n_whole++] = &v->tokens[i];
     }
+    if (t->whole)
+        vocabulary_sort(t->whole, t->n_whole);
     return t->whole ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
 }
 

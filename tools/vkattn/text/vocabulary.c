@@ -215,6 +215,16 @@ static int compare_bytes(const struct token *a, const struct token *b)
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
+static int compare_tokens(const void *a, const void *b)
+{
+    return compare_bytes(*(const struct token *const *)a, *(const struct token *const *)b);
+}
+
+void vocabulary_sort(const struct token **list, size_t n)
+{
+    qsort(list, n, sizeof *list, compare_tokens);
+}
+
 /* The highest score first; of equal ones that with the longest begin. */
 static int compare_scored(const void *a, const void *b)
 {

@@ -48,6 +48,9 @@ void vocabulary_free(struct vocabulary *v);
 /* The id of the token with these bytes; -1: none. */
 int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t size);
 
+/* Puts tokens in the order of their bytes; one that goes on comes behind the one that ends. */
+void vocabulary_sort(const struct token **list, size_t n);
+
 /* Finds a token by a hash that grows with the bytes: VOCABULARY_NO_BYTES before the first one. */
 #define VOCABULARY_NO_BYTES 2166136261u
 uint32_t vocabulary_hash(uint32_t hash, const char *text, size_t size);
