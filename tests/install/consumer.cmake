@@ -39,7 +39,9 @@ elseif(MODE STREQUAL "package")
     run(${WORK}/package/consumer_mpi)
   endif()
 elseif(MODE STREQUAL "source")
-  build_and_run(${WORK}/source -DVKATTN_SOURCE=${SOURCE})
+  # With settings of the project that are not for the library.
+  build_and_run(${WORK}/source -DVKATTN_SOURCE=${SOURCE} -DCMAKE_UNITY_BUILD=ON
+                -DBUILD_SHARED_LIBS=OFF)
 elseif(MODE STREQUAL "pkg_config")
   file(GLOB_RECURSE pc ${WORK}/moved/vkattn.pc)
   cmake_path(GET pc PARENT_PATH pc_dir)
