@@ -18,8 +18,19 @@ install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn-config.cmake
               ${PROJECT_BINARY_DIR}/cmake/vkattn-config-version.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# A relocatable .pc: its prefix counts from where it lies.
-file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+# A relocatable .pc: its prefix counts from where it lies. Folders that are absolute stay there.
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  set(pc_prefix "\${pcfiledir}/${pc_to_prefix}")
+endif()
+foreach(folder LIBDIR INCLUDEDIR)
+  set(pc_${folder} ${CMAKE_INSTALL_${folder}})
+  if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_${folder}})
+    string(PREPEND pc_${folder} "\${prefix}/")
+  endif()
+endforeach()
 configure_file(cmake/vkattn.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

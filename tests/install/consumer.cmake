@@ -1,7 +1,8 @@
 # cmake -DMODE=mode -DWORK=folder -DBUILD=tree -DSOURCE=root -DGENERATOR=name -DCOMPILER=cc
 #       -DCXX=c++ -DMPI=0 -P consumer.cmake
 # Programs that use vkattn, built and run. Mode install moves an installed tree to WORK/moved, which
-# package and pkg_config use; source takes the source as a subdirectory.
+# package and pkg_config use; source takes the source as a subdirectory; absolute configures the source
+# for folders that are not below the prefix.
 cmake_minimum_required(VERSION 3.25)
 set(CONSUMER ${SOURCE}/tests/install/consumer)
 
@@ -42,6 +43,21 @@ elseif(MODE STREQUAL "source")
   # With settings of the project that are not for the library.
   build_and_run(${WORK}/source -DVKATTN_SOURCE=${SOURCE} -DCMAKE_UNITY_BUILD=ON
                 -DBUILD_SHARED_LIBS=OFF)
+elseif(MODE STREQUAL "absolute")
+  file(REMOVE_RECURSE ${WORK}/absolute)
+  run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/absolute -DCMAKE_C_COMPILER=${COMPILER}
+      -DVKATTN_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/some/own -DCMAKE_INSTALL_LIBDIR=/some/lib
+      -DCMAKE_INSTALL_INCLUDEDIR=/some/headers)
+  set(ENV{PKG_CONFIG_PATH} ${WORK}/absolute/cmake)
+  execute_process(COMMAND pkg-config --cflags --libs vkattn OUTPUT_VARIABLE flags
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT flags MATCHES "^-I/some/headers -L/some/lib +-lvkattn$")
+    message(FATAL_ERROR "pkg-config gives ${flags}")
+  endif()
+  file(READ ${WORK}/absolute/tools/vkattn/cmake_install.cmake rules)
+  if(NOT rules MATCHES "/some/lib" OR rules MATCHES "ORIGIN/../")
+    message(FATAL_ERROR "the commands do not find the library in /some/lib")
+  endif()
 elseif(MODE STREQUAL "pkg_config")
   file(GLOB_RECURSE pc ${WORK}/moved/vkattn.pc)
   cmake_path(GET pc PARENT_PATH pc_dir)
