@@ -36,6 +36,7 @@ function(glslang_knows VAR EXTENSION)
 endfunction()
 glslang_knows(HAS_MATRIX GL_KHR_cooperative_matrix)
 glslang_knows(HAS_MATRIX2 GL_NV_cooperative_matrix2)
+glslang_knows(HAS_MATRIX_EXT GL_EXT_cooperative_matrix_maintenance1)
 glslang_knows(HAS_BFLOAT16 GL_EXT_bfloat16)
 
 kernels_read(${SHADER_DIR})
@@ -47,7 +48,8 @@ foreach(id IN LISTS KERNEL_IDS)
   set(lacking OFF)
   if((${id}_NEEDS MATCHES "NEED_MATRIX" AND NOT HAS_MATRIX) OR
      (${id}_NEEDS MATCHES "NEED_MATRIX2" AND NOT HAS_MATRIX2) OR
-     (${id}_NEEDS MATCHES "NEED_MATRIX2?_BF16" AND NOT HAS_BFLOAT16))
+     (${id}_NEEDS MATCHES "NEED_MATRIX_EXT" AND NOT HAS_MATRIX_EXT) OR
+     (${id}_NEEDS MATCHES "NEED_MATRIX(2|_EXT)?_BF16" AND NOT HAS_BFLOAT16))
     set(lacking ON)
     list(APPEND KERNELS_PREBUILT ${id})
   endif()

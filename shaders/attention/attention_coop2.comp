@@ -8,9 +8,20 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require
-#extension GL_NV_cooperative_matrix2 : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+// Two extensions have the same functions, the one of all vendors for Vulkan 1.1 too.
+#ifdef MATRIX_EXT
+#extension GL_EXT_cooperative_matrix_maintenance1 : require
+#define coopMatPerElement coopMatPerElementEXT
+#define coopMatReduce coopMatReduceEXT
+#define REDUCE_ROW gl_CooperativeMatrixReduceRowEXT
+#else
+#extension GL_NV_cooperative_matrix2 : require
+#define coopMatPerElement coopMatPerElementNV
+#define coopMatReduce coopMatReduceNV
+#define REDUCE_ROW gl_CooperativeMatrixReduceRowNV
+#endif
 #include "attention/coop_type.glsl"
 #include "params/params.h"
 #include "lib/dtype.glsl"
@@ -141,7 +152,7 @@ float weight_element(AT, const in float y, const in float top, const in float sc
 void mask_scores(uint key)
 {
     [[unroll]] for (uint n = 0; n < KEYS / N; n++)
-        coopMatPerElementNV(x[n], x[n], masked_element, key + n * N);
+        coopMatPerElement(x[n], x[n], masked_element, key + n * N);
 }
 
 #include "attention/coop2_general.glsl"
@@ -154,19 +165,19 @@ void weigh(uint key, sequence s)
 {
     ACCUMULATOR now = x[0];
     [[unroll]] for (uint n = 1; n < KEYS / N; n++)
-        coopMatPerElementNV(now, now, larger_element, x[n]);
-    coopMatReduceNV(now, now, gl_CooperativeMatrixReduceRowNV, larger);
+        coopMatPerElement(now, now, larger_element, x[n]);
+    coopMatReduce(now, now, REDUCE_ROW, larger);
     if (GENERAL == 0)
         now = now * scale;
-    coopMatPerElementNV(now, now, larger_element, row_max);
-    coopMatPerElementNV(row_max, row_max, factor_element, now, scale); // the factor
+    coopMatPerElement(now, now, larger_element, row_max);
+    coopMatPerElement(row_max, row_max, factor_element, now, scale); // the factor
     precise ACCUMULATOR kept_sum = row_sum * row_max; // key chunks give the bits of all at once
     row_sum = kept_sum;
     [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
         context[j] = context[j] * row_max;
     row_max = now;
     [[unroll]] for (uint n = 0; n < KEYS / N; n++) {
-        coopMatPerElementNV(x[n], x[n], weight_element, row_max, scale);
+        coopMatPerElement(x[n], x[n], weight_element, row_max, scale);
         row_sum = row_sum + x[n];
     }
     if (GENERAL != 0 && p.dropout != 0.0)

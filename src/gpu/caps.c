@@ -18,14 +18,31 @@ static const char *missing_by_state(enum kernel kernel, const struct caps *caps)
     return NULL;
 }
 
-struct matrix_size caps_reduced_size(const struct caps *caps, bool bfloat16, bool *flexible)
+#define REDUCED_BF16 (NEED_MATRIX2_BF16 | NEED_MATRIX_EXT_BF16)
+#define REDUCED_EXT (NEED_MATRIX_EXT_F16 | NEED_MATRIX_EXT_BF16)
+#define REDUCED_F16 (NEED_MATRIX2_F16 | NEED_MATRIX_EXT_F16)
+
+struct matrix_size caps_reduced_size(const struct caps *caps, unsigned needs, bool *flexible)
 {
-    struct matrix_size any = bfloat16 ? caps->flexible_bf16 : caps->flexible_f16;
+    const struct reduced_matrices *has =
+        needs & REDUCED_EXT ? &caps->reduced_ext : &caps->reduced_nv;
+    const bool bfloat16 = needs & REDUCED_BF16;
+    struct matrix_size any = bfloat16 ? has->bf16 : has->f16;
     struct matrix_size one = bfloat16 ? caps->matrix_bf16 : caps->matrix_f16;
-    *flexible = caps->flexible_matrices && any.m;
-    if (!caps->matrices || !caps->matrix_reductions || (bfloat16 && !caps->bfloat16_matrices))
+    *flexible = has->flexible && any.m;
+    if (!caps->matrices || !has->usable || (bfloat16 && !caps->bfloat16_matrices))
         return (struct matrix_size){0};
     return *flexible ? any : one.n == one.k ? one : (struct matrix_size){0};
+}
+
+static const char *missing_reductions(unsigned needs)
+{
+    if (needs & REDUCED_EXT)
+        return needs & REDUCED_BF16
+                   ? "needs matrices of bfloat16 with VK_EXT_cooperative_matrix_maintenance1"
+                   : "needs matrices of float16 with VK_EXT_cooperative_matrix_maintenance1";
+    return needs & REDUCED_BF16 ? "needs cooperative matrices of bfloat16 with reductions"
+                                : "needs cooperative matrices of float16 with reductions";
 }
 
 static const char *missing_matrices(unsigned needs, const struct caps *caps)
@@ -36,10 +53,8 @@ static const char *missing_matrices(unsigned needs, const struct caps *caps)
     if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
         return "needs cooperative matrices of bfloat16";
     bool flexible;
-    if (needs & NEED_MATRIX2_F16 && !caps_reduced_size(caps, false, &flexible).m)
-        return "needs cooperative matrices of float16 with reductions";
-    if (needs & NEED_MATRIX2_BF16 && !caps_reduced_size(caps, true, &flexible).m)
-        return "needs cooperative matrices of bfloat16 with reductions";
+    if (needs & (REDUCED_F16 | REDUCED_BF16) && !caps_reduced_size(caps, needs, &flexible).m)
+        return missing_reductions(needs);
     if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
         has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
         return "needs workgroups of 8 subgroups";

@@ -11,6 +11,13 @@ struct matrix_size {
     uint32_t m, n, k; /* 0: none */
 };
 
+/* What an extension has of that which kernels need to reduce matrices. */
+struct reduced_matrices {
+    bool usable;   /* reductions, conversions between uses, functions of elements */
+    bool flexible; /* matrices of any multiple of these sizes, of A and B in float16 or bfloat16 */
+    struct matrix_size f16, bf16;
+};
+
 /* Registers of a lane that matrices may take on most GPUs: others are for addresses and loads. */
 #define MATRIX_REGISTERS 160u
 
@@ -50,16 +57,14 @@ struct caps {
     bool matrices;              /* cooperative matrices can be used */
     bool bfloat16_matrices;     /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
-    /* Features of VK_NV_cooperative_matrix2: reductions, conversions between uses and functions of
-     * elements; with them, matrices of any multiple of the sizes below. */
-    bool matrix_reductions, flexible_matrices;
-    struct matrix_size flexible_f16, flexible_bf16;
+    struct reduced_matrices reduced_nv;         /* by VK_NV_cooperative_matrix2 */
+    struct reduced_matrices reduced_ext;        /* by VK_EXT_cooperative_matrix_maintenance1 */
 };
 
-/* The size of matrices for the kernels that reduce them, and whether they may take multiples of it;
- * m is 0 where there is none. Where the size is fixed, n is k: scores of one product are weights of
- * the next. */
-struct matrix_size caps_reduced_size(const struct caps *caps, bool bfloat16, bool *flexible);
+/* The size of matrices for a kernel that reduces them, whose needs are those of its row, and whether it
+ * may take multiples of it; m is 0 where there is none. Where the size is fixed, n is k: scores of one
+ * product are weights of the next. */
+struct matrix_size caps_reduced_size(const struct caps *caps, unsigned needs, bool *flexible);
 
 /* NULL if the device can run the kernel; else why not, as the end of a sentence that begins with
  * "the kernel". */

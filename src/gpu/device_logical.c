@@ -32,7 +32,13 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         .maintenance4 = VK_TRUE};
     request->matrix2 = (VkPhysicalDeviceCooperativeMatrix2FeaturesNV){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
-        .cooperativeMatrixFlexibleDimensions = caps->flexible_matrices,
+        .cooperativeMatrixFlexibleDimensions = caps->reduced_nv.flexible,
+        .cooperativeMatrixReductions = VK_TRUE,
+        .cooperativeMatrixConversions = VK_TRUE,
+        .cooperativeMatrixPerElementOperations = VK_TRUE};
+    request->matrix_maintenance = (VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_MAINTENANCE_1_FEATURES_EXT,
+        .cooperativeMatrixProperties2 = caps->reduced_ext.flexible,
         .cooperativeMatrixReductions = VK_TRUE,
         .cooperativeMatrixConversions = VK_TRUE,
         .cooperativeMatrixPerElementOperations = VK_TRUE};
@@ -47,9 +53,14 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         tail = &request->bfloat16.pNext;
         add_extension(request, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
     }
-    if (caps->matrix_reductions) {
+    if (caps->reduced_nv.usable) {
         *tail = &request->maintenance4;
+        tail = &request->matrix2.pNext;
         add_extension(request, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME);
+    }
+    if (caps->reduced_ext.usable) {
+        *tail = &request->matrix_maintenance;
+        add_extension(request, VK_EXT_COOPERATIVE_MATRIX_MAINTENANCE_1_EXTENSION_NAME);
     }
 }
 

@@ -9,7 +9,7 @@
 /* The extensions and features that a logical device is made with. Do not copy it: it has pointers
  * to itself. */
 struct device_request {
-    const char *extensions[13];
+    const char *extensions[14];
     uint32_t n_extension;
     VkPhysicalDeviceFeatures2 features; /* head of the chain */
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
@@ -23,6 +23,7 @@ struct device_request {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
     VkPhysicalDeviceMaintenance4Features maintenance4;
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV matrix2;
+    VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT matrix_maintenance;
 };
 
 /* Requests what the kernels that caps allows need. */

@@ -77,11 +77,33 @@ static void read_reductions(const struct vk_instance *instance, VkPhysicalDevice
         !vk_has_extension(instance, physical, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME))
         return;
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    caps->matrix_reductions = maintenance4.maintenance4 && matrix2.cooperativeMatrixReductions &&
+    caps->reduced_nv.usable = maintenance4.maintenance4 && matrix2.cooperativeMatrixReductions &&
                               matrix2.cooperativeMatrixConversions &&
                               matrix2.cooperativeMatrixPerElementOperations;
-    caps->flexible_matrices =
-        caps->matrix_reductions && matrix2.cooperativeMatrixFlexibleDimensions;
+    caps->reduced_nv.flexible =
+        caps->reduced_nv.usable && matrix2.cooperativeMatrixFlexibleDimensions;
+}
+
+/* The features of VK_EXT_cooperative_matrix_maintenance1 that the kernels use. Their modules are for
+ * Vulkan 1.1. */
+static void read_maintenance(const struct vk_instance *instance, VkPhysicalDevice physical,
+                             struct caps *caps)
+{
+    VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT maintenance = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_MAINTENANCE_1_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &maintenance};
+    if (!caps->matrices ||
+        !vk_has_extension(instance, physical,
+                          VK_EXT_COOPERATIVE_MATRIX_MAINTENANCE_1_EXTENSION_NAME))
+        return;
+    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    caps->reduced_ext.usable = maintenance.cooperativeMatrixReductions &&
+                               maintenance.cooperativeMatrixConversions &&
+                               maintenance.cooperativeMatrixPerElementOperations;
+    caps->reduced_ext.flexible = caps->reduced_ext.usable &&
+                                 maintenance.cooperativeMatrixProperties2 &&
+                                 instance->vkGetPhysicalDeviceCooperativeMatrixProperties2EXT;
 }
 
 static void add_to_properties(const VkCooperativeMatrixPropertiesKHR *from,
@@ -144,8 +166,39 @@ static void read_flexible_sizes(const struct vk_instance *instance, VkPhysicalDe
     VkResult result = instance->vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(
         physical, &count, list);
     for (uint32_t i = 0; i < count && (result == VK_SUCCESS || result == VK_INCOMPLETE); i++) {
-        take_smaller(&list[i], COMPONENT_F16, &caps->flexible_f16);
-        take_smaller(&list[i], COMPONENT_BF16, &caps->flexible_bf16);
+        take_smaller(&list[i], COMPONENT_F16, &caps->reduced_nv.f16);
+        take_smaller(&list[i], COMPONENT_BF16, &caps->reduced_nv.bf16);
+    }
+}
+
+/* Sizes that VK_EXT_cooperative_matrix_maintenance1 lists, for the subgroups of kernels that need the
+ * least ones and for sums that do not saturate. */
+static void read_maintained_sizes(const struct vk_instance *instance, VkPhysicalDevice physical,
+                                  struct caps *caps)
+{
+    const VkPhysicalDeviceCooperativeMatrixInfo2EXT info = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_INFO_2_EXT,
+        .scope = SCOPE_SUBGROUP,
+        .subgroupSize = caps->least_subgroup};
+    VkCooperativeMatrixProperties2EXT list[MAX_MATRICES];
+    uint32_t count = COUNTOF(list);
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = (VkCooperativeMatrixProperties2EXT){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_2_EXT};
+    VkResult result =
+        instance->vkGetPhysicalDeviceCooperativeMatrixProperties2EXT(physical, &info, &count, list);
+    for (uint32_t i = 0; i < count && (result == VK_SUCCESS || result == VK_INCOMPLETE); i++) {
+        const VkCooperativeMatrixFlexibleDimensionsPropertiesNV size = {
+            .MGranularity = list[i].MGranularity,
+            .NGranularity = list[i].NGranularity,
+            .KGranularity = list[i].KGranularity,
+            .AType = list[i].AType,
+            .BType = list[i].BType,
+            .CType = list[i].CType,
+            .ResultType = list[i].ResultType,
+            .scope = SCOPE_SUBGROUP};
+        take_smaller(&size, COMPONENT_F16, &caps->reduced_ext.f16);
+        take_smaller(&size, COMPONENT_BF16, &caps->reduced_ext.bf16);
     }
 }
 
@@ -158,8 +211,11 @@ void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice p
         return;
     caps->matrix_registers = matrix_registers(caps);
     read_reductions(instance, physical, version, caps);
-    if (caps->flexible_matrices)
+    read_maintenance(instance, physical, caps);
+    if (caps->reduced_nv.flexible)
         read_flexible_sizes(instance, physical, caps);
+    if (caps->reduced_ext.flexible)
+        read_maintained_sizes(instance, physical, caps);
     for (uint32_t i = 0; i < count; i++)
         list[i] = (VkCooperativeMatrixPropertiesKHR){
             .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};

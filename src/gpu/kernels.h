@@ -35,12 +35,15 @@ enum kernel_need {
     NEED_SHUFFLE = 1024,   /* subgroup shuffles */
     NEED_EIGHT = 2048,     /* subgroups of 8 */
     NEED_LEAST_SUBGROUP = 4096, /* full subgroups of caps.least_subgroup */
-    NEED_MATRIX2_F16 = 8192,    /* caps_reduced_size of float16, in SPIR-V 1.6 */
+    NEED_MATRIX2_F16 = 8192,    /* by reduced_nv: caps_reduced_size of float16; SPIR-V 1.6 */
     NEED_MATRIX2_BF16 = 16384,  /* of bfloat16 */
     NEED_FLOAT16 = 32768,       /* float16 arithmetic in shaders */
     NEED_DOT = 65536,           /* dot products of four int8 in an instruction */
     NEED_INT8 = 131072,         /* 8-bit integers in shaders and in buffers */
     NEED_SCALARS = 262144,      /* quirk_has_scalars; without, products are 40 times slower */
+    /* By reduced_ext: caps_reduced_size of float16 and of bfloat16. */
+    NEED_MATRIX_EXT_F16 = 524288,
+    NEED_MATRIX_EXT_BF16 = 2097152,
 };
 
 /* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */

@@ -71,6 +71,9 @@ static enum vka_status load_functions(struct log *log, struct vk_instance *insta
             vkGetInstanceProcAddr(
                 instance->handle,
                 "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV");
+    instance->vkGetPhysicalDeviceCooperativeMatrixProperties2EXT =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixProperties2EXT)vkGetInstanceProcAddr(
+            instance->handle, "vkGetPhysicalDeviceCooperativeMatrixProperties2EXT");
     if (instance->debug_utils) {
         instance->vkCreateDebugUtilsMessengerEXT =
             (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(

@@ -83,6 +83,41 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDime
     VkPhysicalDevice, uint32_t *, VkCooperativeMatrixFlexibleDimensionsPropertiesNV *);
 #endif
 
+#ifndef VK_EXT_cooperative_matrix_maintenance1
+#define VK_EXT_COOPERATIVE_MATRIX_MAINTENANCE_1_EXTENSION_NAME \
+    "VK_EXT_cooperative_matrix_maintenance1"
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_MAINTENANCE_1_FEATURES_EXT \
+    ((VkStructureType)1000659000)
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_INFO_2_EXT \
+    ((VkStructureType)1000659001)
+#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_2_EXT ((VkStructureType)1000659002)
+typedef struct VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrixProperties2;
+    VkBool32 cooperativeMatrixReductions;
+    VkBool32 cooperativeMatrixConversions;
+    VkBool32 cooperativeMatrixPerElementOperations;
+    VkBool32 cooperativeMatrixGetCoordinate;
+} VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT;
+typedef struct VkPhysicalDeviceCooperativeMatrixInfo2EXT {
+    VkStructureType sType;
+    const void *pNext;
+    int32_t scope;
+    uint32_t invocations, subgroupSize;
+    VkFlags flags;
+} VkPhysicalDeviceCooperativeMatrixInfo2EXT;
+typedef struct VkCooperativeMatrixProperties2EXT {
+    VkStructureType sType;
+    void *pNext;
+    uint32_t MGranularity, NGranularity, KGranularity;
+    int32_t AType, BType, CType, ResultType;
+} VkCooperativeMatrixProperties2EXT;
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixProperties2EXT)(
+    VkPhysicalDevice, const VkPhysicalDeviceCooperativeMatrixInfo2EXT *, uint32_t *,
+    VkCooperativeMatrixProperties2EXT *);
+#endif
+
 /* In the headers of beta extensions alone. A device that has it wants it enabled. */
 #define PORTABILITY_SUBSET "VK_KHR_portability_subset"
 
@@ -113,6 +148,8 @@ struct vk_instance {
         vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR; /* NULL where absent */
     PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV
         vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV; /* NULL where absent */
+    PFN_vkGetPhysicalDeviceCooperativeMatrixProperties2EXT
+        vkGetPhysicalDeviceCooperativeMatrixProperties2EXT; /* NULL where absent */
 #define F(name) PFN_##name name;
     VK_INSTANCE_FUNCTIONS(F)
 #undef F

@@ -74,7 +74,7 @@ static const struct attention_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16)
         return &attention_coop;
-    if (kernel == KERNEL_attention_coop2_f16 || kernel == KERNEL_attention_coop2_bf16)
+    if (attention_reduces_matrices(kernel))
         return &attention_coop2;
     if (kernel == KERNEL_attention_decode)
         return &attention_decode;

@@ -90,18 +90,15 @@ static uint32_t common_multiple(uint32_t a, uint32_t b)
     return n;
 }
 
-static bool choose(const struct caps *caps, const struct attention_problem *problem,
-                   struct attention_choice *choice)
+static bool choose_kernel(const struct caps *caps, const struct attention_problem *problem,
+                          enum kernel kernel, struct attention_choice *choice)
 {
-    enum kernel kernel = attention_kernel_of_16_bits(problem, KERNEL_attention_coop2_f16,
-                                                     KERNEL_attention_coop2_bf16);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
     struct attention_choice c = {.usable = true, .kernel = kernel, .n_feature_tile = 1, .rows = 1};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU;
     bool flexible;
-    struct matrix_size matrix =
-        caps_reduced_size(caps, kernel == KERNEL_attention_coop2_bf16, &flexible);
+    struct matrix_size matrix = caps_reduced_size(caps, kernel_table[kernel].needs, &flexible);
     uint32_t rows = flexible ? COOP2_ROWS_MOST : matrix.m;
     if (matrix.m > COOP2_ROWS_MOST || matrix.n > KEYS_MOST || matrix.k > KEYS_MOST ||
         problem->head_dim > DIM_MOST || problem->value_dim > DIM_MOST)
@@ -123,6 +120,17 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
                              : "16-bit inputs: matrices with reductions";
     *choice = c;
     return true;
+}
+
+/* By the extension of NVIDIA where there is one, as its kernel was measured. */
+static bool choose(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *choice)
+{
+    const enum kernel nv = attention_kernel_of_16_bits(problem, KERNEL_attention_coop2_f16,
+                                                       KERNEL_attention_coop2_bf16);
+    const enum kernel ext = attention_kernel_of_16_bits(problem, KERNEL_attention_coop2_ext_f16,
+                                                        KERNEL_attention_coop2_ext_bf16);
+    return choose_kernel(caps, problem, nv, choice) || choose_kernel(caps, problem, ext, choice);
 }
 
 static void set_key(const struct attention_choice *c, const struct attention_operands *o,

@@ -44,6 +44,13 @@ static inline enum kernel attention_kernel_of_16_bits(const struct attention_pro
     return p->q_type == VKA_BF16 && p->o_type == VKA_BF16 ? bf16 : KERNEL_COUNT;
 }
 
+/* Whether attention_coop2 is the kernel's family. */
+static inline bool attention_reduces_matrices(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_coop2_f16 || kernel == KERNEL_attention_coop2_bf16 ||
+           kernel == KERNEL_attention_coop2_ext_f16 || kernel == KERNEL_attention_coop2_ext_bf16;
+}
+
 /* See ATTENTION_COOP_K_VEC. */
 static inline uint32_t attention_vec_of(bool vectors, uint32_t dim, uint32_t padded)
 {

@@ -70,6 +70,9 @@ Hopper, and their loops are not unrolled: 54 % of the step are FMAs, for 61 %. H
 take 12 by 16 lanes of two rows; 8 by 16 of three have 75 % FMAs in the loop over scores, for 68 %, but 12
 waves for 20 by their registers, and 4 for 6 on Turing, whose memory holds one workgroup of either.
 
+`attention_coop2_ext` is the source of `attention_coop2` for `VK_EXT_cooperative_matrix_maintenance1`, which
+any vendor may have, from Vulkan 1.1 on: no driver here has it, so that each refuses it by name.
+
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|
 """

@@ -237,15 +237,18 @@ static bool list_decode(struct vka_device *device, enum vka_dtype dtype, enum vk
     return list_problem(device, &p, list);
 }
 
-/* Prefill by attention_coop2 where it is usable but another kernel is chosen. */
-static bool list_coop2(struct vka_device *device, struct pipeline_list *list)
+/* Prefill by a kernel of attention_coop2 where it is usable but another kernel is chosen. */
+static bool list_coop2(struct vka_device *device, enum kernel kernel, struct pipeline_list *list)
 {
     bool ok = true;
-    if (kernel_missing(KERNEL_attention_coop2_f16, &device->caps))
+    if (kernel_missing(kernel, &device->caps))
         return true;
     const struct kernel_set without = device->caps.without;
     set_join(&device->caps.without,
-             KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_tile, KERNEL_attention_row));
+             set_minus(KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_coop2_f16,
+                                  KERNEL_attention_coop2_ext_f16, KERNEL_attention_tile,
+                                  KERNEL_attention_row),
+                       KERNEL_SET(kernel)));
     for (uint32_t dim = 64; dim <= 128; dim *= 2)
         ok &= list_prefill(device, VKA_F16, dim, 8192, false, list);
     device->caps.without = without;
@@ -489,7 +492,8 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_states(device, dtype, STATE_DELTA, 512, list);
     }
     ok &= list_states(device, VKA_BF16, STATE_DELTA, 512, list); /* matrices of float16 */
-    ok &= list_coop2(device, list);
+    ok &= list_coop2(device, KERNEL_attention_coop2_f16, list);
+    ok &= list_coop2(device, KERNEL_attention_coop2_ext_f16, list);
     ok &= list_large(device, list);
     for (size_t w = 0; w < COUNTOF(weights); w++)
         ok &= list_integers(device, weights[w], 1, list);

@@ -2,6 +2,8 @@
  * keys gives x returned scores x key counts around the sizes of subgroups and steps. */
 #include "check.h"
 
+#include "kernel/attention_family.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -18,20 +20,16 @@ enum mask_kind {
 
 static const uint32_t key_counts[] = {1, 7, 8, 31, 33, 64, 257, 1000};
 
-static bool is_attention_coop2(enum kernel kernel)
-{
-    return kernel == KERNEL_attention_coop2_f16 || kernel == KERNEL_attention_coop2_bf16;
-}
-
 bool is_attention_coop(enum kernel kernel)
 {
     return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16 ||
-           is_attention_coop2(kernel);
+           attention_reduces_matrices(kernel);
 }
 
 static bool takes_bf16(enum kernel kernel)
 {
-    return kernel == KERNEL_attention_coop_bf16 || kernel == KERNEL_attention_coop2_bf16;
+    return kernel == KERNEL_attention_coop_bf16 || kernel == KERNEL_attention_coop2_bf16 ||
+           kernel == KERNEL_attention_coop2_ext_bf16;
 }
 
 static bool is_fused(const struct check *c)
@@ -107,8 +105,9 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     const bool dense = c->kernel == KERNEL_attention_address;
     const uint32_t set = rng_range(rng, 0, PROBLEM_SHARED - 1) & (dense ? ~1u : ~0u);
     const bool coop = is_attention_coop(c->kernel);
-    const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4);       /* heads that models have */
-    const uint32_t widest = is_attention_coop2(c->kernel) ? 160 : 256; /* of heads that it takes */
+    const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4); /* heads that models have */
+    const uint32_t widest =
+        attention_reduces_matrices(c->kernel) ? 160 : 256; /* of heads that it takes */
     enum vka_dtype type = takes_bf16(c->kernel) ? VKA_BF16 : coop ? VKA_F16 : VKA_F32;
     struct problem p = {
         .seed = rng_next(rng),
@@ -174,9 +173,9 @@ static uint32_t draw_registers(const struct check *c, struct rng *rng, const str
     bool wide = p->head_dim > 40 || p->value_dim > 40;
     const struct caps *caps = &c->device->caps;
     const uint32_t m = takes_bf16(c->kernel) ? caps->matrix_bf16.m : caps->matrix_f16.m;
-    if (wide && !is_attention_coop2(c->kernel) && m <= 8 && rng_chance(rng, 60))
+    if (wide && !attention_reduces_matrices(c->kernel) && m <= 8 && rng_chance(rng, 60))
         return few[rng_range(rng, 0, 1)];
-    if (is_attention_coop2(c->kernel))
+    if (attention_reduces_matrices(c->kernel))
         return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : 96;
     return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
            : rng_chance(rng, 25) ? MATRIX_REGISTERS

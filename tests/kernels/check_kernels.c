@@ -31,7 +31,7 @@
 #define TIMED_RUNS 7
 #define WIDE                                                                                \
     (NEED_SUBGROUP_8 | NEED_EIGHT | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_MATRIX2_F16 | \
-     NEED_MATRIX2_BF16)
+     NEED_MATRIX2_BF16 | NEED_MATRIX_EXT_F16 | NEED_MATRIX_EXT_BF16)
 #define MOST_PRINTED 8 /* failures of a kernel */
 #define FEW 3          /* cases of a kernel, with --few */
 /* --sample runs every seventh case, and every seventeenth of a kernel with many. Cases come from nested

@@ -16,7 +16,8 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
                    KERNEL_attention_texel, KERNEL_attention_address, KERNEL_attention_feature);
     const struct kernel_set coop = KERNEL_SET(
         KERNEL_matmul_coop_f16, KERNEL_matmul_coop_bf16, KERNEL_attention_coop_f16,
-        KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16);
+        KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16,
+        KERNEL_attention_coop2_ext_f16, KERNEL_attention_coop2_ext_bf16);
     const struct kernel_set sets[LARGE_KERNELS_COUNT] = {
         [LARGE_KERNELS_USUAL] = NO_KERNELS,
         [LARGE_KERNELS_GPU] = cpu,

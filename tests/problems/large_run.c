@@ -235,7 +235,8 @@ bool large_failed(struct vka_device *device, enum vka_status status, struct larg
 #define LONG_CHAINS                                                                    \
     KERNEL_SET(KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_coop_f16, \
                KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16,                 \
-               KERNEL_attention_coop2_bf16)
+               KERNEL_attention_coop2_bf16, KERNEL_attention_coop2_ext_f16,            \
+               KERNEL_attention_coop2_ext_bf16)
 
 struct large_verdict large_verdict(const char *name, enum vka_dtype dtype,
                                    struct kernel_set kernels)

@@ -203,7 +203,9 @@ static enum vka_dtype turned_dtype(const struct vka_device *device, const struct
 }
 
 /* Kernels whose weights are rounded to bfloat16 before they meet the values. */
-#define BFLOAT16_WEIGHTS KERNEL_SET(KERNEL_attention_coop_bf16, KERNEL_attention_coop2_bf16)
+#define BFLOAT16_WEIGHTS                                                \
+    KERNEL_SET(KERNEL_attention_coop_bf16, KERNEL_attention_coop2_bf16, \
+               KERNEL_attention_coop2_ext_bf16)
 
 static bool compare(const struct vka_device *device, const struct problem_data *d,
                     struct kernel_set kernels, struct worst *worst, char why[WHY])

@@ -111,10 +111,12 @@ void ragged_fit(struct vka_device *device, struct problem *p)
         p->q == VKA_F16 ? KERNEL_attention_coop_f16 : KERNEL_attention_coop_bf16;
     const enum kernel coop2 =
         p->q == VKA_F16 ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop2_bf16;
+    const enum kernel ext =
+        p->q == VKA_F16 ? KERNEL_attention_coop2_ext_f16 : KERNEL_attention_coop2_ext_bf16;
     bool halves = p->q != VKA_F32 && p->cached_k == p->q && p->cached_v == p->q && !p->rope.dim &&
                   !p->q_norm && !p->k_norm; /* which make float32 queries */
     bool has = (!kernel_missing(coop, &device->caps) && !set_has(p->disabled_kernels, coop)) ||
-               !kernel_missing(coop2, &device->caps);
+               !kernel_missing(coop2, &device->caps) || !kernel_missing(ext, &device->caps);
     if (!halves || !has)
         p->disabled_kernels = set_minus(p->disabled_kernels, tile);
 }

@@ -166,8 +166,9 @@ static void bits_of_gpu_kernels(void **state)
 static void bits_of_matrix_units(void **state)
 {
     struct vka_device *device = *state;
-    const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16,
-                                   KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16};
+    const enum kernel kernels[] = {KERNEL_attention_coop_f16,      KERNEL_attention_coop_bf16,
+                                   KERNEL_attention_coop2_f16,     KERNEL_attention_coop2_bf16,
+                                   KERNEL_attention_coop2_ext_f16, KERNEL_attention_coop2_ext_bf16};
     const struct kernel_set disabled = device->caps.without;
     struct kernel_set others = NOT_MATRICES;
     size_t n = 0;

@@ -15,6 +15,12 @@
         .BType = (type), .CType = (result), .ResultType = (result), .scope = (where)    \
     }
 
+#define MAINTAINED(m, n, k, type, result)                                               \
+    {                                                                                   \
+        .MGranularity = (m), .NGranularity = (n), .KGranularity = (k), .AType = (type), \
+        .BType = (type), .CType = (result), .ResultType = (result)                      \
+    }
+
 const struct fake_device fake_modern = {
     .instance_version = VK_API_VERSION_1_3,
     .properties = {.apiVersion = VK_API_VERSION_1_3,
@@ -52,6 +58,10 @@ const struct fake_device fake_modern = {
     .reductions = 1,
     .conversions = 1,
     .elements = 1,
+    .ext_sizes = 1,
+    .ext_reductions = 1,
+    .ext_conversions = 1,
+    .ext_elements = 1,
     .subgroup = {.subgroupSize = 32,
                  .supportedStages = VK_SHADER_STAGE_COMPUTE_BIT,
                  .supportedOperations = VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
@@ -101,6 +111,9 @@ const struct fake_device fake_modern = {
                   FLEXIBLE(16, 16, 16, 0, 1, 3), FLEXIBLE(8, 8, 8, 0, 0, 3),
                   FLEXIBLE(8, 8, 8, 0, 1, 2), FLEXIBLE(16, 16, 16, 1000141000, 1, 3)},
     .n_flexible = 6,
+    .sizes = {MAINTAINED(32, 16, 16, 0, 1), MAINTAINED(16, 16, 16, 0, 1), MAINTAINED(8, 8, 8, 0, 0),
+              MAINTAINED(16, 16, 32, 1000141000, 1)},
+    .n_size = 4,
 };
 
 struct fake_device fake;
@@ -203,6 +216,15 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
                 m->cooperativeMatrixReductions = fake.reductions;
                 m->cooperativeMatrixConversions = fake.conversions;
                 m->cooperativeMatrixPerElementOperations = fake.elements;
+            } else if (
+                s->sType ==
+                VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_MAINTENANCE_1_FEATURES_EXT) {
+                VkPhysicalDeviceCooperativeMatrixMaintenance1FeaturesEXT *m = (void *)s;
+                assert_true(fake.maintained);
+                m->cooperativeMatrixProperties2 = fake.ext_sizes;
+                m->cooperativeMatrixReductions = fake.ext_reductions;
+                m->cooperativeMatrixConversions = fake.ext_conversions;
+                m->cooperativeMatrixPerElementOperations = fake.ext_elements;
             } else {
                 VkPhysicalDeviceShaderBfloat16FeaturesKHR *b = (void *)s;
                 assert_int_equal(s->sType,
@@ -224,7 +246,9 @@ static VkResult VKAPI_CALL get_extensions(VkPhysicalDevice physical, const char 
         n++;
     for (uint32_t i = 0; list && i < n; i++)
         strcpy(list[i].extensionName, fake.extensions[i]);
-    *count = n;
+    if (list && fake.maintained)
+        strcpy(list[n].extensionName, "VK_EXT_cooperative_matrix_maintenance1");
+    *count = n + fake.maintained;
     return fake.extensions_result;
 }
 
@@ -254,6 +278,25 @@ static VkResult VKAPI_CALL get_flexibles(VkPhysicalDevice physical, uint32_t *co
         assert_int_equal(list[i].sType,
                          VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV);
         list[i] = fake.flexibles[i];
+    }
+    return fake.matrices_result;
+}
+
+/* What a subgroup of the least size has. */
+static VkResult VKAPI_CALL get_sizes(VkPhysicalDevice physical,
+                                     const VkPhysicalDeviceCooperativeMatrixInfo2EXT *info,
+                                     uint32_t *count, VkCooperativeMatrixProperties2EXT *list)
+{
+    (void)physical;
+    assert_true(fake.maintained && fake.ext_sizes && *count >= fake.n_size);
+    assert_int_equal(info->sType, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_INFO_2_EXT);
+    assert_int_equal(info->scope, 3);
+    assert_int_equal(info->subgroupSize, fake.size.minSubgroupSize);
+    assert_true(!info->pNext && !info->flags);
+    *count = fake.n_size;
+    for (uint32_t i = 0; i < fake.n_size; i++) {
+        assert_int_equal(list[i].sType, VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_2_EXT);
+        list[i] = fake.sizes[i];
     }
     return fake.matrices_result;
 }
@@ -296,6 +339,7 @@ struct caps fake_caps(uint32_t *family)
         .vkEnumerateDeviceExtensionProperties = get_extensions,
         .vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = get_matrices,
         .vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV = get_flexibles,
+        .vkGetPhysicalDeviceCooperativeMatrixProperties2EXT = fake.maintained ? get_sizes : NULL,
     };
     struct caps caps;
     device_read_caps(&instance, VK_NULL_HANDLE, 5, &caps, family);

@@ -10,6 +10,7 @@ struct fake_device {
     VkBool32 int64, int8, storage8, timeline, float16, dot, address, storage16, size_control;
     VkBool32 matrix, memory_model, device_scope, bfloat16, bfloat16_matrix;
     VkBool32 maintenance4, flexible, reductions, conversions, elements;
+    VkBool32 ext_sizes, ext_reductions, ext_conversions, ext_elements;
     VkPhysicalDeviceSubgroupProperties subgroup;
     VkPhysicalDeviceSubgroupSizeControlProperties size;
     uint64_t max_allocation, max_buffer, host_alignment; /* max_buffer 0: not told */
@@ -24,6 +25,9 @@ struct fake_device {
     VkShaderStageFlags matrix_stages;
     VkCooperativeMatrixPropertiesKHR matrices[8];
     VkCooperativeMatrixFlexibleDimensionsPropertiesNV flexibles[6];
+    bool maintained; /* it has VK_EXT_cooperative_matrix_maintenance1 too, and these sizes by it */
+    uint32_t n_size;
+    VkCooperativeMatrixProperties2EXT sizes[4];
 };
 
 /* A device of today, with everything. */

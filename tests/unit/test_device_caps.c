@@ -299,30 +299,30 @@ static void flexible_matrices(void **state)
 {
     (void)state;
     struct caps caps = read_caps();
-    assert_true(caps.flexible_matrices);
-    assert_memory_equal(&caps.flexible_f16, (&(struct matrix_size){16, 8, 16}), 12);
-    assert_memory_equal(&caps.flexible_bf16, (&(struct matrix_size){16, 16, 16}), 12);
+    assert_true(caps.reduced_nv.flexible);
+    assert_memory_equal(&caps.reduced_nv.f16, (&(struct matrix_size){16, 8, 16}), 12);
+    assert_memory_equal(&caps.reduced_nv.bf16, (&(struct matrix_size){16, 16, 16}), 12);
     fake.flexibles[1].saturatingAccumulation = 1;
-    assert_int_equal(read_caps().flexible_f16.n, 16);
+    assert_int_equal(read_caps().reduced_nv.f16.n, 16);
     fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    assert_int_equal(read_caps().flexible_f16.m, 0);
+    assert_int_equal(read_caps().reduced_nv.f16.m, 0);
     VkBool32 *const features[] = {&fake.maintenance4, &fake.reductions, &fake.conversions,
                                   &fake.elements, &fake.memory_model};
     for (size_t i = 0; i < COUNTOF(features); i++) {
         fake = fake_modern;
         *features[i] = 0;
-        assert_false(read_caps().matrix_reductions || read_caps().flexible_matrices);
+        assert_false(read_caps().reduced_nv.usable || read_caps().reduced_nv.flexible);
     }
     fake = fake_modern;
     fake.flexible = 0;
     caps = read_caps();
-    assert_true(caps.matrix_reductions && !caps.flexible_matrices);
+    assert_true(caps.reduced_nv.usable && !caps.reduced_nv.flexible);
     fake = fake_modern;
     fake.extensions[3] = NULL;
-    assert_false(read_caps().matrix_reductions);
+    assert_false(read_caps().reduced_nv.usable);
     fake = fake_modern;
     fake.instance_version = VK_API_VERSION_1_2;
-    assert_false(read_caps().matrix_reductions);
+    assert_false(read_caps().reduced_nv.usable);
 }
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
@@ -368,6 +368,23 @@ static void requests(void **state)
     assert_true(r.bfloat16.shaderBFloat16CooperativeMatrix && r.matrix.cooperativeMatrix &&
                 r.memory_model.vulkanMemoryModel && r.memory_model.vulkanMemoryModelDeviceScope &&
                 r.float16.shaderFloat16);
+
+    fake.maintained = true;
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_int_equal(chained(&r), 10);
+    assert_ptr_equal(r.matrix2.pNext, &r.matrix_maintenance);
+    assert_true(asks_for(&r, "VK_EXT_cooperative_matrix_maintenance1") &&
+                r.matrix_maintenance.cooperativeMatrixProperties2 &&
+                r.matrix_maintenance.cooperativeMatrixReductions &&
+                r.matrix_maintenance.cooperativeMatrixConversions &&
+                r.matrix_maintenance.cooperativeMatrixPerElementOperations &&
+                !r.matrix_maintenance.cooperativeMatrixGetCoordinate);
+    fake.ext_sizes = 0;
+    fake.extensions[3] = NULL; /* NVIDIA's */
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_ptr_equal(r.bfloat16.pNext, &r.matrix_maintenance);
+    assert_false(r.matrix_maintenance.cooperativeMatrixProperties2);
+    fake = fake_modern;
 
     /* What a later Vulkan took up is asked for by its extension. */
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;

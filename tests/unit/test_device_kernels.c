@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "fake_device.h"
@@ -44,11 +45,11 @@ static void kernels(void **state)
     check_kernel(KERNEL_matmul_texel, &caps, "needs texel buffers of a CPU driver");
     caps.shuffle = false;
     check_kernel(KERNEL_attention_coop_f16, &caps, "needs subgroup shuffles in compute shaders");
-    caps.flexible_matrices = false; /* of one size then */
+    caps.reduced_nv.flexible = false; /* of one size then */
     check_kernel(KERNEL_attention_coop2_f16, &caps, NULL);
     check_kernel(KERNEL_attention_coop2_bf16, &caps,
                  "needs cooperative matrices of bfloat16 with reductions"); /* n is not k */
-    caps.matrix_reductions = false;
+    caps.reduced_nv.usable = false;
     check_kernel(KERNEL_attention_coop2_f16, &caps,
                  "needs cooperative matrices of float16 with reductions");
     check_kernel(KERNEL_attention_coop2_bf16, &caps,
@@ -102,11 +103,59 @@ static void kernels_of_cpu_drivers(void **state)
     check_kernel(KERNEL_matmul_address, &caps, "needs 64-bit integers in shaders");
 }
 
+/* VK_EXT_cooperative_matrix_maintenance1: the smallest size with float32 sums, for Vulkan 1.1 too. Without
+ * one of its features, or without a size that is of use, it is not used, and attention_coop is. */
+static void maintained_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = read_caps();
+    assert_false(caps.reduced_ext.usable || caps.reduced_ext.flexible);
+    assert_non_null(kernel_missing(KERNEL_attention_coop2_ext_f16, &caps));
+    fake.maintained = true;
+    caps = read_caps();
+    assert_true(caps.reduced_ext.usable && caps.reduced_ext.flexible && caps.reduced_nv.usable);
+    assert_memory_equal(&caps.reduced_ext.f16, (&(struct matrix_size){16, 16, 16}), 12);
+    assert_memory_equal(&caps.reduced_ext.bf16, (&(struct matrix_size){16, 16, 32}), 12);
+    VkBool32 *const features[] = {&fake.ext_reductions, &fake.ext_conversions, &fake.ext_elements,
+                                  &fake.memory_model};
+    for (size_t i = 0; i < COUNTOF(features); i++) {
+        fake = fake_modern;
+        fake.maintained = true;
+        *features[i] = 0;
+        caps = read_caps();
+        assert_false(caps.reduced_ext.usable || caps.reduced_ext.flexible);
+        assert_non_null(kernel_missing(KERNEL_attention_coop2_ext_f16, &caps));
+        assert_true(features[i] == &fake.memory_model ||
+                    !kernel_missing(KERNEL_attention_coop_f16, &caps));
+    }
+    fake = fake_modern;
+    fake.maintained = true;
+    fake.ext_sizes = 0; /* of the sizes that other kernels have: n is k for float16 alone */
+    caps = read_caps();
+    assert_true(caps.reduced_ext.usable && !caps.reduced_ext.flexible);
+    assert_null(kernel_missing(KERNEL_attention_coop2_ext_f16, &caps));
+    assert_string_equal(kernel_missing(KERNEL_attention_coop2_ext_bf16, &caps),
+                        "needs matrices of bfloat16 with VK_EXT_cooperative_matrix_maintenance1");
+    fake.ext_sizes = 1;
+    fake.n_size = 0;
+    assert_int_equal(read_caps().reduced_ext.f16.m, 0);
+    fake.n_size = 4;
+    fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    assert_int_equal(read_caps().reduced_ext.f16.m, 0);
+    fake.matrices_result = VK_SUCCESS;
+    fake.instance_version = VK_API_VERSION_1_1;
+    fake.extensions[2] = "VK_KHR_vulkan_memory_model";
+    fake.extensions[3] = "VK_KHR_shader_float16_int8";
+    caps = read_caps();
+    assert_true(caps.reduced_ext.usable && !caps.reduced_nv.usable);
+}
+
 TEST_PROGRAM(device_kernels)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(kernels, set_up),
         cmocka_unit_test_setup(kernels_of_cpu_drivers, set_up),
+        cmocka_unit_test_setup(maintained_matrices, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

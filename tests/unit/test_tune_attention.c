@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "params/params.h"
 #include "kernel/attention.h"
+#include "kernel/attention_family.h"
 #include "test_program.h"
 #include "tune_devices.h"
 
@@ -351,9 +352,11 @@ static void check_coop2_sizes(const struct caps *caps, const struct attention_pr
     assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
     assert_int_equal(c->lanes, c->lanes_y * caps->least_subgroup);
     assert_int_equal(c->tile, c->lanes_y * c->size.m);
-    assert_true(c->size.m <= COOP2_ROWS_MOST && c->size.m % caps->flexible_f16.m == 0);
+    bool flexible;
+    struct matrix_size size = caps_reduced_size(caps, kernel_table[c->kernel].needs, &flexible);
+    assert_true(c->size.m <= COOP2_ROWS_MOST && c->size.m % size.m == 0);
     assert_true(c->size.n == c->size.k && c->size.n % 8 == 0);
-    assert_int_equal(c->size.n % caps->flexible_f16.k, 0);
+    assert_int_equal(c->size.n % size.k, 0);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.n == 0);
     assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
     assert_int_equal(c->keys % c->size.n, 0);
@@ -388,7 +391,7 @@ static void check_attention_tile(const struct caps *caps, const struct attention
         check_tile_sizes(caps, p, c);
     else if (c->kernel == KERNEL_attention_decode)
         check_decode_sizes(caps, p, c);
-    else if (c->kernel == KERNEL_attention_coop2_f16 || c->kernel == KERNEL_attention_coop2_bf16)
+    else if (attention_reduces_matrices(c->kernel))
         check_coop2_sizes(caps, p, c);
     else
         check_coop_sizes(caps, p, c);

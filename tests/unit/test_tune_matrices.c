@@ -144,9 +144,42 @@ static void fused_flexible_matrices(void **state)
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     caps.properties.vendor_id = 0;
-    caps.flexible_f16 = (struct matrix_size){64, 8, 16}; /* more rows than a subgroup has bits */
+    caps.reduced_nv.f16 = (struct matrix_size){64, 8, 16}; /* more rows than a subgroup has bits */
     tune_attention(&caps, &p, &c);
     assert_false(c.usable);
+}
+
+/* By two extensions: NVIDIA's comes first, the other stands in for it, and without both there is
+ * attention_coop. */
+static void two_extensions(void **state)
+{
+    (void)state;
+    struct caps caps = with_maintained_matrices(&discrete);
+    struct attention_problem p = many_halves;
+    struct attention_choice c;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_ext_f16);
+    assert_true(c.size.m == 32 && c.size.n == 16 && c.size.k == 16 && c.keys == 64);
+    caps.reduced_nv = caps.reduced_ext;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    set_add(&caps.without, KERNEL_attention_coop2_f16);
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_ext_f16);
+    caps.without = NO_KERNELS;
+    caps.reduced_nv.f16.m = 64; /* too many rows */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_ext_f16);
+    caps.reduced_ext.f16.m = 64;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    p.q_type = p.kv_type = p.v_type = p.o_type = VKA_BF16;
+    set_add(&caps.without, KERNEL_attention_coop2_bf16);
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_ext_bf16);
+    caps.reduced_ext.usable = false;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
 }
 
 /* Variants halve keys and rows of a subgroup. */
@@ -174,7 +207,7 @@ static void fused_reduced_matrices(void **state)
     struct caps caps = with_matrices(&discrete);
     struct attention_problem p = many_halves;
     struct attention_choice c;
-    caps.matrix_reductions = true;
+    caps.reduced_nv.usable = true;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     assert_true(c.size.m == 16 && c.size.n == 16 && c.keys == 64 && c.tile == 64);
@@ -188,10 +221,10 @@ static void flexible_matrices_of_cpu_drivers(void **state)
 {
     (void)state;
     struct caps caps = mesa(26);
-    caps.matrices = caps.matrix_reductions = caps.flexible_matrices = true;
+    caps.matrices = caps.reduced_nv.usable = caps.reduced_nv.flexible = true;
     caps.matrix_registers = 96;
     caps.least_subgroup = 8;
-    caps.flexible_f16 = (struct matrix_size){8, 8, 8};
+    caps.reduced_nv.f16 = (struct matrix_size){8, 8, 8};
     struct attention_problem p = {.n_kv_head = 8,
                                   .n_row = 256,
                                   .n_kv = 256,
@@ -312,6 +345,7 @@ TEST_PROGRAM(tune_matrices)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(fused_flexible_matrices),
+        cmocka_unit_test(two_extensions),
         cmocka_unit_test(variants_of_flexible_matrices),
         cmocka_unit_test(fused_reduced_matrices),
         cmocka_unit_test(flexible_matrices_of_cpu_drivers),

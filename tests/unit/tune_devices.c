@@ -79,8 +79,16 @@ struct caps with_matrices(const struct caps *model)
 struct caps with_flexible_matrices(const struct caps *model)
 {
     struct caps caps = with_matrices(model);
-    caps.matrix_reductions = caps.flexible_matrices = true;
-    caps.flexible_f16 = caps.flexible_bf16 = (struct matrix_size){16, 8, 16};
+    const struct matrix_size size = {16, 8, 16};
+    caps.reduced_nv = (struct reduced_matrices){true, true, size, size};
+    return caps;
+}
+
+struct caps with_maintained_matrices(const struct caps *model)
+{
+    struct caps caps = with_flexible_matrices(model);
+    caps.reduced_ext = caps.reduced_nv;
+    caps.reduced_nv = (struct reduced_matrices){.usable = false};
     return caps;
 }
 
@@ -101,6 +109,7 @@ void tune_devices(struct caps devices[TUNE_DEVICES])
         with_matrices(&discrete),
         with_flexible_matrices(&discrete),
         like(&discrete, "few registers"),
+        with_maintained_matrices(&discrete),
     };
     memcpy(devices, all, sizeof all);
     devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
@@ -140,8 +149,8 @@ struct caps vary(const struct caps *device)
     const struct kernel_set optional = KERNEL_SET(
         KERNEL_matmul_address, KERNEL_matmul_texel, KERNEL_matmul_lane4, KERNEL_matmul_few,
         KERNEL_matmul_lane8, KERNEL_matmul_coop_f16, KERNEL_attention_coop_f16,
-        KERNEL_attention_coop2_f16, KERNEL_softmax_subgroup, KERNEL_attention_row,
-        KERNEL_attention_tile, KERNEL_attention_map, KERNEL_attention_merge);
+        KERNEL_attention_coop2_f16, KERNEL_attention_coop2_ext_f16, KERNEL_softmax_subgroup,
+        KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_map, KERNEL_attention_merge);
     struct caps caps = *device;
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);

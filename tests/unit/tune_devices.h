@@ -22,8 +22,10 @@ struct caps with_matrices(const struct caps *model);
 
 /* The device with matrices of any multiple of 16x8x16. */
 struct caps with_flexible_matrices(const struct caps *model);
+/* They are of VK_EXT_cooperative_matrix_maintenance1. */
+struct caps with_maintained_matrices(const struct caps *model);
 
-#define TUNE_DEVICES 14
+#define TUNE_DEVICES 15
 
 /* All of those and some more. */
 void tune_devices(struct caps devices[TUNE_DEVICES]);

@@ -99,7 +99,8 @@ facts() {
 # Three cases of each row of kernels.def. Those that no driver here has ever run come first, in
 # processes of their own; a kernel that the device lacks says so.
 matrices="matmul_coop_bf16 attention_coop_bf16 attention_coop2_bf16 attention_backward_coop_bf16
-          attention_coop2_f16 matmul_coop_f16 attention_coop_f16 attention_backward_coop_f16
+          attention_coop2_f16 attention_coop2_ext_bf16 attention_coop2_ext_f16
+          matmul_coop_f16 attention_coop_f16 attention_backward_coop_f16
           attention_decode"
 kernels() {
     {
