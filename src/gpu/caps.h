@@ -57,8 +57,9 @@ struct caps {
     bool matrices;              /* cooperative matrices can be used */
     bool bfloat16_matrices;     /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
-    struct reduced_matrices reduced_nv;         /* by VK_NV_cooperative_matrix2 */
-    struct reduced_matrices reduced_ext;        /* by VK_EXT_cooperative_matrix_maintenance1 */
+    uint32_t matrix_row_lanes; /* that share a row of a small matrix of sums; 0: one a column */
+    struct reduced_matrices reduced_nv;  /* by VK_NV_cooperative_matrix2 */
+    struct reduced_matrices reduced_ext; /* by VK_EXT_cooperative_matrix_maintenance1 */
 };
 
 /* The size of matrices for a kernel that reduces them, whose needs are those of its row, and whether it

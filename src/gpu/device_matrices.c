@@ -8,6 +8,7 @@
 #define COMPONENT_F32 1
 #define COMPONENT_BF16 1000141000
 #define VENDOR_INTEL 0x8086u
+#define VENDOR_NVIDIA 0x10deu
 #define SCOPE_SUBGROUP 3 /* of VkScopeKHR */
 
 static const char *component_name(int32_t type)
@@ -142,6 +143,13 @@ static uint32_t matrix_registers(const struct caps *caps)
     return caps->least_subgroup < 16 ? 80 : 96;
 }
 
+/* Vulkan does not tell outside of shaders how a matrix lies in lanes. NVIDIA's have the 8 columns of a
+ * row of 16 x 8 in 4 lanes; on AMD's and Intel's a lane has one column. */
+static uint32_t matrix_row_lanes(const struct caps *caps)
+{
+    return caps->properties.vendor_id == VENDOR_NVIDIA ? 4 : 0;
+}
+
 /* Replaces *best by a smaller size, of which more are multiples. */
 static void take_smaller(const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *from,
                          int32_t component, struct matrix_size *best)
@@ -210,6 +218,7 @@ void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice p
     if (!read_features(instance, physical, version, caps))
         return;
     caps->matrix_registers = matrix_registers(caps);
+    caps->matrix_row_lanes = matrix_row_lanes(caps);
     read_reductions(instance, physical, version, caps);
     read_maintenance(instance, physical, caps);
     if (caps->reduced_nv.flexible)

@@ -4,12 +4,18 @@
 #include "kernel/attention_family.h"
 #include "params/params.h"
 
-/* Whether attention_coop2 comes before attention_coop. Not on AMD's GPUs, whose matrices have a row
- * in 16 lanes: there reductions and conversions take more instructions than a pass of the scores
- * through shared memory. */
-static bool takes_flexible_matrices(const struct caps *caps)
+/* Fewest lanes with a row of a matrix for which a pass of the scores through shared memory takes fewer
+ * instructions than reductions and conversions: with heads of 128, attention_coop has 17 of them a
+ * matrix operation on RDNA3 and 15 on RDNA4, whose rows lie in 16 lanes, attention_coop2 has 28 and 19. */
+#define ROW_LANES_MANY 16u
+
+/* Whether attention_coop2 comes before attention_coop, for the choice that it made. */
+static bool reduces_well(const struct caps *caps, const struct attention_choice *choice)
 {
-    return caps->properties.type != VKA_DEVICE_CPU && caps->properties.vendor_id != VENDOR_AMD;
+    bool flexible;
+    const unsigned needs = kernel_table[choice->kernel].needs;
+    const uint32_t columns = caps_reduced_size(caps, needs, &flexible).n;
+    return (caps->matrix_row_lanes ? caps->matrix_row_lanes : columns) < ROW_LANES_MANY;
 }
 
 static void choose_kernel(const struct caps *caps, const struct attention_problem *problem,
@@ -18,9 +24,12 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool few = attention_has_few_rows(problem);
     bool matrices = !few || caps->matrix_registers >= MATRIX_REGISTERS;
-    if (!few && takes_flexible_matrices(caps) && attention_coop2.choose(caps, problem, choice))
+    bool reduced = !few && !cpu && attention_coop2.choose(caps, problem, choice);
+    if (reduced && reduces_well(caps, choice))
         return;
     if (!cpu && matrices && attention_coop.choose(caps, problem, choice))
+        return;
+    if (reduced) /* *choice has it still */
         return;
     if (!cpu && few && attention_decode.choose(caps, problem, choice))
         return;

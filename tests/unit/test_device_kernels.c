@@ -116,6 +116,9 @@ static void maintained_matrices(void **state)
     assert_true(caps.reduced_ext.usable && caps.reduced_ext.flexible && caps.reduced_nv.usable);
     assert_memory_equal(&caps.reduced_ext.f16, (&(struct matrix_size){16, 16, 16}), 12);
     assert_memory_equal(&caps.reduced_ext.bf16, (&(struct matrix_size){16, 16, 32}), 12);
+    assert_int_equal(caps.matrix_row_lanes, 0);
+    fake.properties.vendorID = 0x10de;
+    assert_int_equal(read_caps().matrix_row_lanes, 4);
     VkBool32 *const features[] = {&fake.ext_reductions, &fake.ext_conversions, &fake.ext_elements,
                                   &fake.memory_model};
     for (size_t i = 0; i < COUNTOF(features); i++) {

@@ -136,17 +136,34 @@ static void fused_flexible_matrices(void **state)
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
     p.o_type = VKA_F16;
-    caps.properties.vendor_id = 0x1002; /* a row lies in 16 lanes */
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
-    set_join(&caps.without,
-             KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_tile, KERNEL_attention_row));
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
-    caps.properties.vendor_id = 0;
     caps.reduced_nv.f16 = (struct matrix_size){64, 8, 16}; /* more rows than a subgroup has bits */
     tune_attention(&caps, &p, &c);
-    assert_false(c.usable);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+}
+
+/* Whether they come first depends on the lanes of a row, which are as many as the columns where nothing
+ * is known of them; the vendor does not matter. */
+static void lanes_of_rows(void **state)
+{
+    (void)state;
+    struct caps caps = with_flexible_matrices(&discrete);
+    struct attention_choice c;
+    caps.properties.vendor_id = 0x1002;
+    tune_attention(&caps, &many_halves, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    caps.reduced_nv.f16.n = 16;
+    tune_attention(&caps, &many_halves, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    caps.without = KERNEL_SET(KERNEL_attention_coop_f16); /* as `vkattn tune` does */
+    tune_attention(&caps, &many_halves, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    caps.without = NO_KERNELS;
+    caps.matrix_row_lanes = 4;
+    tune_attention(&caps, &many_halves, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    caps.matrix_row_lanes = 16;
+    tune_attention(&caps, &many_halves, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
 }
 
 /* By two extensions: NVIDIA's comes first, the other stands in for it, and without both there is
@@ -208,6 +225,7 @@ static void fused_reduced_matrices(void **state)
     struct attention_problem p = many_halves;
     struct attention_choice c;
     caps.reduced_nv.usable = true;
+    caps.matrix_row_lanes = 4;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     assert_true(c.size.m == 16 && c.size.n == 16 && c.keys == 64 && c.tile == 64);
@@ -345,6 +363,7 @@ TEST_PROGRAM(tune_matrices)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(fused_flexible_matrices),
+        cmocka_unit_test(lanes_of_rows),
         cmocka_unit_test(two_extensions),
         cmocka_unit_test(variants_of_flexible_matrices),
         cmocka_unit_test(fused_reduced_matrices),
