@@ -7,6 +7,7 @@
 # FOLDER has the layers' manifests and libraries. With $MODULES_FOLDER the driver gets the modules of that
 # folder for the program's own (modules.c). With $AS_PORTABILITY it is a GPU of Apple under
 # VK_KHR_portability_subset instead, whose driver takes no module with a specialization constant. With
+# $MAINTAINED, flexible or fixed, it has VK_EXT_cooperative_matrix_maintenance1 (maintained.c). With
 # $VALIDATION_FOLDER, which has the manifest of Khronos' validation layer, that one stands below all others.
 # Exits with 77 where the driver is not there; fails where VKATTN, the tool, sees a CPU driver all the same.
 set -eu
@@ -28,6 +29,7 @@ if [ "$status" -eq 77 ]; then
     exit 77
 fi
 [ -z "${MODULES_FOLDER-}${MODULES_PLAIN-}" ] || layer=$layer:VK_LAYER_vkattn_modules
+[ -z "${MAINTAINED-}" ] || layer=$layer:VK_LAYER_vkattn_maintained
 if [ -n "${VALIDATION_FOLDER-}" ]; then
     VK_ADD_LAYER_PATH=$folder:$VALIDATION_FOLDER
     layer=$layer:VK_LAYER_KHRONOS_validation
