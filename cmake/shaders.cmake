@@ -75,7 +75,7 @@ foreach(id IN LISTS KERNEL_IDS)
   endif()
   kernel_command(compile ${GLSLANG} ${SHADER_DIR} ${id} ${spv})
   set(optimize)
-  if(SPIRV_OPT AND NOT ${id}_NEEDS MATCHES "NEED_MATRIX") # old ones know no cooperative matrices
+  if(SPIRV_OPT AND NOT ${id}_NEEDS MATCHES "NEED_MATRIX|NEED_MIXED_DOT") # old ones know neither
     set(optimize COMMAND ${SPIRV_OPT} -O ${spv} -o ${spv})
   endif()
   add_custom_command(

@@ -4,11 +4,15 @@
 // invocations as k has blocks keep reads of B in flight. Slices of the blocks pass through shared
 // memory, for reads of whole cache lines, while the next ones load; quantised B does so as it is,
 // see lib/bundles.glsl, where its rows are bundles. With float32 A, integers of quantised B are
-// multiplied and scaled afterwards: see matmul_few_lanes.glsl. See matmul_params.
+// multiplied and scaled afterwards: see matmul_few_lanes.glsl. With MIXED_DOT both inputs are float16:
+// see matmul_few_mixed.glsl. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#ifdef HALF
+#ifdef MIXED_DOT
+#extension GL_EXT_spirv_intrinsics : require
+#endif
+#if defined(HALF) || defined(MIXED_DOT)
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
 #include "params/params.h"
@@ -61,11 +65,17 @@ const uint FOURS = VECTOR(B_TYPE) / 4;                // vec4 of a vector of B
 const uint A_LINE_VECTORS = SLICE / VECTOR(A_TYPE);          // vectors of a line of A
 const uint A_VECTORS = ROWS * BLOCKS * A_LINE_VECTORS;       // of a slice
 const uint A_LOADS = (A_VECTORS + THREADS - 1) / THREADS;
+#ifdef MIXED_DOT
+#define A_STAGED uvec4 // a vector
+const uint A_PITCH = FEW_PITCH(VECTORS), B_PITCH = FEW_PITCH(VECTORS);
+#else
+#define A_STAGED vec4
 const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(VECTORS);
+#endif
 // Results of an invocation: some neighbours, and as many of each next EACH * THREADS.
 const uint EACH = PAIRS ? 2 : 1;
 const uint RESULTS = (ROWS * COLUMNS + EACH * THREADS - 1) / (EACH * THREADS) * EACH;
-shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
+shared A_STAGED a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
 const bool LANES = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32; // see matmul_few_lanes.glsl
 const bool BUNDLES = IS_QUANT(B_TYPE) && B_VEC != 0 && !LANES; // slices are blocks
 const uint RAW_WORDS = BLOCKS * BUNDLE_PAIR_WORDS(B_TYPE); // of a column
@@ -122,10 +132,14 @@ void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
+#ifdef MIXED_DOT
+#include "matmul_few_mixed.glsl"
+#else
 vec4 relu(vec4 x)
 {
     return RELU != 0 ? vec4(relu_of(x.x), relu_of(x.y), relu_of(x.z), relu_of(x.w)) : x;
 }
+#endif
 
 void stage_slice()
 {
@@ -145,6 +159,11 @@ void stage_slice()
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint vector = i * THREADS + gl_LocalInvocationIndex;
+#ifdef MIXED_DOT
+        uint at = vector / A_LINE_VECTORS * A_PITCH + vector % A_LINE_VECTORS;
+        if (A_VECTORS % THREADS == 0 || vector < A_VECTORS)
+            a_tile[at] = relu_vector(a_next[i]);
+#else
         uint at = vector / A_LINE_VECTORS * A_PITCH + vector % A_LINE_VECTORS * (VECTOR(A_TYPE) / 4);
         if (A_VECTORS % THREADS != 0 && vector >= A_VECTORS)
             continue;
@@ -153,20 +172,36 @@ void stage_slice()
         a_tile[at] = relu(low);
         if (A_TYPE != TYPE_F32)
             a_tile[at + 1] = relu(high);
+#endif
     }
 }
 
+#ifndef MIXED_DOT
 float add4(vec4 a, vec4 b, float sum)
 {
     if (HIDDEN != 0)
         b = mix(b, vec4(0.0), equal(floatBitsToUint(a), uvec4(HIDDEN_BITS)));
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
+#endif
 
 // Sums of this invocation's block; with quantised B, acc has QUANT_CHAIN terms of it.
 const uint CHAINS = IS_QUANT(B_TYPE) ? ROWS : 1;
 float acc[ROWS], block_sum[CHAINS], lost[CHAINS];
 
+#ifdef MIXED_DOT
+void add_slice()
+{
+    uint column = gl_LocalInvocationIndex * B_PITCH;
+    uint row = gl_LocalInvocationIndex / COLUMNS * A_PITCH;
+    [[dont_unroll]] for (uint c = 0; c < VECTORS; c++) {
+        uint from = (column + c) * 4;
+        uvec4 b = uvec4(b_tile[from], b_tile[from + 1], b_tile[from + 2], b_tile[from + 3]);
+        [[unroll]] for (uint i = 0; i < ROWS; i++)
+            acc[i] = add_vector(a_tile[i * BLOCKS * A_PITCH + row + c], b, acc[i]);
+    }
+}
+#else
 void end_chain()
 {
     [[unroll]] for (uint i = 0; i < CHAINS; i++) {
@@ -214,6 +249,7 @@ void add_slice()
             end_chain();
     }
 }
+#endif
 
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
 
@@ -231,7 +267,9 @@ uint element_within(uint i)
     return min(element_of(i / EACH * EACH), ROWS * COLUMNS - EACH) + i % EACH;
 }
 
+#ifndef MIXED_DOT
 #include "matmul_few_lanes.glsl"
+#endif
 
 // See lib/infinite.glsl.
 void mend_results(uint z, uint a_base, uint b_base, uvec2 first)
@@ -332,12 +370,16 @@ void main()
         total[i] = earlier.x;
     }
     init_grid(THREADS);
+#ifdef MIXED_DOT
+    add_slices(a_base, b_base, first);
+#else
     if (LANES)
         add_lanes(a_base, b_base, first);
     else
         add_slices(a_base, b_base, first);
     if (LANES && SCALES && HAS_OFFSET(B_TYPE))
         mend_results(z, a_base, b_base, first);
+#endif
     [[unroll]] for (uint i = 0; i < RESULTS; i += EACH) {
         uint e = element_of(i);
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;

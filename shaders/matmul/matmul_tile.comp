@@ -1,9 +1,19 @@
 // Matrix product for GPUs: a tile of C per workgroup, both inputs staged through shared memory as
 // float32. What is whole vectors along k loads while the slice before is multiplied. See
-// matmul_params. Any size and strides; results beyond the edges are not written.
+// matmul_params. Any size and strides; results beyond the edges are not written. With MIXED_DOT both
+// inputs are float16: see matmul_tile_mixed.glsl.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
+#ifdef MIXED_DOT
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_spirv_intrinsics : require
+#define STAGED uint // two elements along k
+#define STAGED_DEPTH (TILE_DEPTH / 2)
+#else
+#define STAGED float
+#define STAGED_DEPTH TILE_DEPTH
+#endif
 #include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/vectors.glsl"
@@ -44,8 +54,8 @@ const uint BN = SIDE * TN;
 const uint THREADS = SIDE * SIDE;
 // Rows of whole vec4, which start in different banks.
 const uint A_PITCH = BM + 4, B_PITCH = BN + 4;
-shared float a_tile[TILE_DEPTH * A_PITCH]; // [k][m]
-shared float b_tile[TILE_DEPTH * B_PITCH]; // [k][n]
+shared STAGED a_tile[STAGED_DEPTH * A_PITCH]; // [k][m]
+shared STAGED b_tile[STAGED_DEPTH * B_PITCH]; // [k][n]
 // With float32 A, quantised B is integers whose chains are scaled: see matmul_few_lanes.glsl.
 const bool SCALED = SCALES_CHAINS(A_TYPE, B_TYPE);
 const bool OFFSETS = HAS_OFFSET(B_TYPE);
@@ -89,6 +99,7 @@ void load_vectors(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
+#ifndef MIXED_DOT
 void stage_vectors()
 {
     vec4 low, high;
@@ -143,6 +154,7 @@ void stage_elements(uint a_base, uint b_base, uvec2 first, uint k0)
         b_tile[at.y * B_PITCH + at.x] = x;
     }
 }
+#endif
 
 void stage_scales(uint b_base, uint first, uint k0)
 {
@@ -155,6 +167,7 @@ void stage_scales(uint b_base, uint first, uint k0)
 // Sums of the slices of A that are staged, by fours of k as in matmul_few_lanes.glsl.
 void stage_a_sums()
 {
+#ifndef MIXED_DOT
     for (uint e = gl_LocalInvocationIndex; e < BM; e += THREADS) {
         float four[4];
         [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -164,6 +177,7 @@ void stage_a_sums()
         }
         a_sums[e] = (four[0] + four[1]) + (four[2] + four[3]);
     }
+#endif
 }
 
 const uint CHAINS = IS_QUANT(B_TYPE) ? TM * TN : 1;
@@ -204,6 +218,9 @@ void begin_sums(uint z, uvec2 first, uvec2 local)
     }
 }
 
+#ifdef MIXED_DOT
+#include "matmul_tile_mixed.glsl"
+#else
 // Adds the products with one k of the slices that are staged.
 void add_products(uvec2 local, uint k)
 {
@@ -222,13 +239,14 @@ void add_products(uvec2 local, uint k)
             acc[i] = 0.0;
         }
 }
+#endif
 
 // Adds the products of the slices that are staged.
 void add_slice(uvec2 local)
 {
     // Registers hold the operands of no more k; of the largest tiles those of the next one too.
     const uint unrolled = TM * TN > 32 ? 2 : 1;
-    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k += unrolled)
+    [[dont_unroll]] for (uint k = 0; k < STAGED_DEPTH; k += unrolled)
         [[unroll]] for (uint e = 0; e < unrolled; e++)
             add_products(local, k + e);
     [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {

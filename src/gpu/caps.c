@@ -95,6 +95,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs float16 arithmetic in shaders";
     if (needs & NEED_DOT && !caps->dot)
         return "needs integer dot products in shaders";
+    if (needs & NEED_MIXED_DOT && !caps->mixed_dot)
+        return "needs dot products of float16 with float32 sums in shaders";
     if (needs & NEED_SCALARS && !quirk_has_scalars(has))
         return "needs a compiler that keeps uniform values scalar";
     if (needs & NEED_INT8 && !caps->int8)

@@ -48,6 +48,7 @@ struct caps {
     bool int64;                 /* 64-bit integers in shaders */
     bool int8;                  /* 8-bit integers in shaders and in buffers */
     bool dot;                   /* VK_KHR_shader_integer_dot_product */
+    bool mixed_dot;             /* VK_VALVE_shader_mixed_float_dot_product of float16 and float32 */
     bool shuffle;               /* subgroup shuffles in compute shaders */
     bool device_address;        /* buffers by address; only on CPU drivers, which gain by it */
     bool subgroup_size_control; /* pipelines can demand subgroups of properties.subgroup_size */

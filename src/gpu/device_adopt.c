@@ -31,6 +31,7 @@ struct wanted {
 #define COOPERATIVE_MATRIX_2 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV
 #define MATRIX_MAINTENANCE \
     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_MAINTENANCE_1_FEATURES_EXT
+#define MIXED_DOT VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_MIXED_FLOAT_DOT_PRODUCT_FEATURES_VALVE
 #define BFLOAT16 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR
 
 /* A feature that has the same name in the structure of its extension and in that of a Vulkan version. */
@@ -71,6 +72,13 @@ static const struct wanted wanted[] = {
              VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
              VkPhysicalDeviceShaderIntegerDotProductFeatures, VULKAN_1_3,
              VkPhysicalDeviceVulkan13Features)},
+    {.flag = offsetof(struct caps, mixed_dot),
+     .extension = VK_VALVE_SHADER_MIXED_FLOAT_DOT_PRODUCT_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     FEATURE(shaderMixedFloatDotProductFloat16AccFloat32, MIXED_DOT,
+             VkPhysicalDeviceShaderMixedFloatDotProductFeaturesVALVE, MIXED_DOT,
+             VkPhysicalDeviceShaderMixedFloatDotProductFeaturesVALVE)},
     {.flag = offsetof(struct caps, host_import),
      .extension = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME,
      .core = UINT32_MAX,

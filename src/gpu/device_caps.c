@@ -43,6 +43,8 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+    VkPhysicalDeviceShaderMixedFloatDotProductFeaturesVALVE mixed = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_MIXED_FLOAT_DOT_PRODUCT_FEATURES_VALVE};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &storage16};
     void **tail = &storage16.pNext;
@@ -57,6 +59,7 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     CHAIN(address, VK_API_VERSION_1_2, VK_KHR_BUFFER_DEVICE_ADDRESS_EXTENSION_NAME)
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
     CHAIN(dot, VK_API_VERSION_1_3, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)
+    CHAIN(mixed, UINT32_MAX, VK_VALVE_SHADER_MIXED_FLOAT_DOT_PRODUCT_EXTENSION_NAME)
 #undef CHAIN
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
     /* What only the kernels for CPU drivers use is only enabled there. */
@@ -65,6 +68,7 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
                  caps->properties.type == VKA_DEVICE_CPU;
     caps->device_address = address.bufferDeviceAddress && caps->properties.type == VKA_DEVICE_CPU;
     caps->dot = dot.shaderIntegerDotProduct;
+    caps->mixed_dot = mixed.shaderMixedFloatDotProductFloat16AccFloat32;
     caps->properties.timeline = timeline.timelineSemaphore;
     caps->properties.float16 = float16.shaderFloat16;
     caps->properties.storage16 = storage16.storageBuffer16BitAccess;

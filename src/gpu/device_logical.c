@@ -83,6 +83,10 @@ void device_request_fill(const struct vka_device *device, struct device_request 
                      .storageBuffer8BitAccess = VK_TRUE},
         .dot = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
                 .shaderIntegerDotProduct = VK_TRUE},
+        .mixed_dot =
+            {.sType =
+                 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_MIXED_FLOAT_DOT_PRODUCT_FEATURES_VALVE,
+             .shaderMixedFloatDotProductFloat16AccFloat32 = VK_TRUE},
         .address = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
                     .bufferDeviceAddress = VK_TRUE},
     };
@@ -122,6 +126,11 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         tail = &request->dot.pNext;
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    }
+    if (caps->mixed_dot) {
+        *tail = &request->mixed_dot;
+        tail = &request->mixed_dot.pNext;
+        add_extension(request, VK_VALVE_SHADER_MIXED_FLOAT_DOT_PRODUCT_EXTENSION_NAME);
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);

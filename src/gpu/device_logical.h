@@ -9,13 +9,14 @@
 /* The extensions and features that a logical device is made with. Do not copy it: it has pointers
  * to itself. */
 struct device_request {
-    const char *extensions[14];
+    const char *extensions[15];
     uint32_t n_extension;
     VkPhysicalDeviceFeatures2 features; /* head of the chain */
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
     VkPhysicalDeviceBufferDeviceAddressFeatures address;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot;
+    VkPhysicalDeviceShaderMixedFloatDotProductFeaturesVALVE mixed_dot;
     VkPhysicalDeviceShaderFloat16Int8Features float16;
     VkPhysicalDevice8BitStorageFeatures storage8;
     VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;

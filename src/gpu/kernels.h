@@ -40,6 +40,7 @@ enum kernel_need {
     NEED_FLOAT16 = 32768,       /* float16 arithmetic in shaders */
     NEED_DOT = 65536,           /* dot products of four int8 in an instruction */
     NEED_INT8 = 131072,         /* 8-bit integers in shaders and in buffers */
+    NEED_MIXED_DOT = 1048576,   /* products of two float16 added to a float32 in an instruction */
     NEED_SCALARS = 262144,      /* quirk_has_scalars; without, products are 40 times slower */
     /* By reduced_ext: caps_reduced_size of float16 and of bfloat16. */
     NEED_MATRIX_EXT_F16 = 524288,

@@ -20,11 +20,13 @@ static const struct matmul_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16)
         return &matmul_coop;
-    if (kernel == KERNEL_matmul_few || kernel == KERNEL_matmul_few_half)
+    if (kernel == KERNEL_matmul_few || kernel == KERNEL_matmul_few_half ||
+        kernel == KERNEL_matmul_few_mixed)
         return &matmul_few;
     if (matmul_is_dot(kernel))
         return &matmul_dot;
-    return kernel == KERNEL_matmul_tile ? &matmul_tile : &matmul_lane;
+    bool tile = kernel == KERNEL_matmul_tile || kernel == KERNEL_matmul_tile_mixed;
+    return tile ? &matmul_tile : &matmul_lane;
 }
 
 void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,

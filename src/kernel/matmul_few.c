@@ -5,6 +5,7 @@
 #include "gpu/pipeline.h"
 #include "gpu/quirks.h"
 #include "kernel/matmul_family.h"
+#include "kernel/matmul_mixed.h"
 #include "params/params.h"
 
 #define MOST_ROWS 32u /* of a product: two tiles */
@@ -39,6 +40,8 @@ static uint32_t lane_vec(const struct caps *caps, const struct matmul_problem *p
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint32_t fours = c->vectors * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
+    if (c->kernel == KERNEL_matmul_few_mixed)
+        fours = c->vectors;
     uint64_t blocks = blocks_of(c), a = c->rows * blocks * FEW_PITCH(fours);
     uint64_t b = c->lanes * FEW_PITCH(c->vectors);
     uint64_t grid = 16 * GRID_VECTORS(p->b_type);
@@ -130,9 +133,12 @@ static bool fits_bundles(const struct caps *caps, const struct matmul_problem *p
     return true;
 }
 
-/* matmul_few_half where fma() takes float16 operands, or where matmul_few is missing. */
+/* matmul_few_half where fma() takes float16 operands, or where matmul_few is missing; see
+ * matmul_mixed.h. */
 static enum kernel kernel_of(const struct caps *caps, const struct matmul_problem *p)
 {
+    if (matmul_is_mixed(caps, p) && !kernel_missing(KERNEL_matmul_few_mixed, caps))
+        return KERNEL_matmul_few_mixed;
     bool able = in_lanes(p) && lane_vec(caps, p) && !kernel_missing(KERNEL_matmul_few_half, caps);
     bool mixes = caps->properties.vendor_id == VENDOR_AMD;
     bool half = able && (mixes || kernel_missing(KERNEL_matmul_few, caps));
@@ -191,7 +197,8 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
                               .a_vec = p->a_vectors,
                               .b_vec = p->quantised ? p->b_bundles : p->b_vectors,
                               .reason = "few rows: blocks of k in parallel"};
-    bool tile = !kernel_missing(KERNEL_matmul_tile, caps);
+    bool tile = !kernel_missing(KERNEL_matmul_tile, caps) ||
+                (matmul_is_mixed(caps, p) && !kernel_missing(KERNEL_matmul_tile_mixed, caps));
     if (kernel_missing(c.kernel, caps) || (tile && !is_wanted(caps, p)))
         return false;
     fit_registers(caps, p, &c);

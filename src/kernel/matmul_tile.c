@@ -2,6 +2,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
+#include "kernel/matmul_mixed.h"
 #include "params/params.h"
 
 #define ASSUMED_PROCESSORS 64u
@@ -13,7 +14,8 @@ static const uint32_t tiles[][2] = {{8, 8}, {8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 
 /* Bytes of both inputs in shared memory, and a grid. */
 static uint32_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    return TILE_DEPTH * (c->rows + c->columns + 8) * 4 + 16 * GRID_VECTORS(p->b_type);
+    uint32_t words = c->kernel == KERNEL_matmul_tile_mixed ? TILE_DEPTH / 2 : TILE_DEPTH;
+    return words * (c->rows + c->columns + 8) * 4 + 16 * GRID_VECTORS(p->b_type);
 }
 
 /* Whether an invocation has many registers. CPU drivers have few, and VideoCore 32. */
@@ -68,7 +70,8 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
 {
     const struct vka_device_properties *has = &caps->properties;
     bool wide = has_registers(caps);
-    *c = (struct matmul_choice){.kernel = KERNEL_matmul_tile,
+    bool mixed = matmul_is_mixed(caps, p) && !kernel_missing(KERNEL_matmul_tile_mixed, caps);
+    *c = (struct matmul_choice){.kernel = mixed ? KERNEL_matmul_tile_mixed : KERNEL_matmul_tile,
                                 .a_vec = wide && p->a_vectors,
                                 .b_vec = p->quantised || (wide && p->b_vectors)};
     c->side = has->max_workgroup >= 256 ? 16 : 8;
@@ -108,7 +111,8 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
 static double count_loops(const struct matmul_choice *c, double k)
 {
     double loads = 2.0 * TILE_DEPTH * c->tile_m / c->side + 4;
-    double products = TILE_DEPTH * (2.0 + c->tile_n + c->tile_m * (c->tile_n + 2.0));
+    double steps = c->kernel == KERNEL_matmul_tile_mixed ? TILE_DEPTH / 2 : TILE_DEPTH;
+    double products = steps * (2.0 + c->tile_n + c->tile_m * (c->tile_n + 2.0));
     return (k / TILE_DEPTH + 2) * (loads + products);
 }
 

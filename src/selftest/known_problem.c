@@ -1,3 +1,4 @@
+#include "core/convert.h"
 #include "gpu/quirks.h"
 #include "params/params.h"
 #include "selftest/known_problem.h"
@@ -19,9 +20,23 @@
 #define COLUMNS 37u
 #define SIDE 83u /* length of the other axis of a copy */
 
+#define SMALL 0x1p-17f /* times an eighth to one: subnormal float16 */
+
+/* Scales every second value of a matrix of float16, from `first` on. */
+static enum vka_status make_subnormal(struct vka_tensor *t, uint32_t seed, uint32_t first)
+{
+    uint16_t values[ROWS > COLUMNS ? ROWS * DEPTH : COLUMNS * DEPTH];
+    const uint32_t n = (uint32_t)vka_tensor_count(t);
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = dtype_to_f16(known_value(seed, i) * (i % 2 == first ? SMALL : 1));
+    return vka_tensor_write(t, values, n * sizeof *values);
+}
+
 enum vka_status known_product(struct solution *s)
 {
+    const bool mixed = s->problem == KNOWN_MATMUL_MIXED;
     const enum vka_dtype dtype = s->problem == KNOWN_MATMUL_F16    ? VKA_F16
+                                 : mixed                           ? VKA_F16
                                  : s->problem == KNOWN_MATMUL_BF16 ? VKA_BF16
                                                                    : VKA_F32;
     const uint32_t depth = s->problem == KNOWN_MATMUL_LONG ? LONG_DEPTH : DEPTH;
@@ -30,6 +45,10 @@ enum vka_status known_product(struct solution *s)
     struct vka_tensor *a, *b, *bias, *c;
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
+    if (mixed) {
+        ENSURE(make_subnormal(a, 1, 0));
+        ENSURE(make_subnormal(b, 2, 1));
+    }
     ENSURE(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
     ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
     ENSURE(vka_plan_add_linear(
@@ -37,9 +56,9 @@ enum vka_status known_product(struct solution *s)
     ENSURE(known_want(s, c));
     for (uint32_t i = 0; i < rows * COLUMNS; i++) {
         uint32_t row = i / COLUMNS, column = i % COLUMNS;
-        s->want[i] = known_value(3, column);
         for (uint32_t k = 0; k < depth; k++)
             s->want[i] += known_value(1, row * depth + k) * known_value(2, column * depth + k);
+        s->want[i] = s->want[i] * (mixed ? (double)SMALL : 1) + known_value(3, column);
     }
     return known_run(s, c, 1);
 }

@@ -1,7 +1,9 @@
 /* The bits of a row of a linear product: the same for 1 to 40 rows as in a product of many, though
  * other kernels take them; by the rules for this device, and by those for GPUs. And the values of
  * float16 numbers below 2^-14, which devices may flush. Some numbers of rows by default, as each makes
- * pipelines of its own, and types in turn (problems/turns.h); with the argument all, each number.
+ * pipelines of its own, and types in turn (problems/turns.h); with the argument all, each number. With
+ * the argument mixed, products by the dot products of float16 that a device has; with flushed, by
+ * other kernels, as that device takes subnormals for 0.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,7 +147,7 @@ static void *run(struct vka_device *device, const struct operands *t, uint32_t m
     return bytes;
 }
 
-static bool every_number;
+static bool every_number, mixed_alone, flushed;
 
 /* Whether a product of m rows is tried: those at the ends, and at those of the kernels for few, always. */
 static bool is_tried(uint32_t m)
@@ -168,8 +170,12 @@ static void same_bits(struct vka_device *device, const struct product *p,
         if (memcmp(got, want, (size_t)m * p->n * (p->output == VKA_F32 ? 4 : 2)) != 0)
             fail_msg("%u rows by %s, %u by %s: other bits", m, kernel_table[few].name, MANY,
                      kernel_table[many].name);
+        if (mixed_alone)
+            assert_int_equal(many, flushed ? KERNEL_matmul_tile : KERNEL_matmul_tile_mixed);
         if (as_gpu && many == KERNEL_matmul_tile)
             assert_int_equal(few, m <= FEW ? KERNEL_matmul_few : KERNEL_matmul_tile);
+        if (as_gpu && many == KERNEL_matmul_tile_mixed)
+            assert_int_equal(few, m <= FEW ? KERNEL_matmul_few_mixed : KERNEL_matmul_tile_mixed);
         free(got);
     }
     print_message("%s*%s, n %u, k %u: %s\n", vka_dtype_name(p->input), vka_dtype_name(p->weight),
@@ -187,6 +193,8 @@ static bool has_turn(size_t i, bool as_gpu)
 {
     const enum vka_dtype type = products[i].weight;
     const uint32_t turn = turn_of(2);
+    if (mixed_alone)
+        return products[i].input == VKA_F16 && type == VKA_F16;
     if (turn == 2 || i == 0)
         return true;
     if (dtype_is_float(type))
@@ -294,19 +302,23 @@ static void subnormals(void **state)
 {
     enum { N = 128, K = 16 };
     struct vka_device *device = NULL;
+    const enum vka_dtype type = mixed_alone ? VKA_F16 : VKA_F32;
     float rows[MANY * K] = {0};
-    uint16_t weights[N * K];
+    uint16_t weights[N * K], row_halves[MANY * K] = {0};
     enum kernel kernel;
     (void)state;
-    for (uint32_t i = 0; i < MANY; i++)
+    for (uint32_t i = 0; i < MANY; i++) {
         rows[i * K + i % K] = 1;
+        row_halves[i * K + i % K] = 0x3c00;
+    }
     for (uint32_t i = 0; i < N * K; i++)
         weights[i] = (uint16_t)(i | (i % 3 ? 0 : 0x8000));
     check(NULL, vka_device_create(NULL, &device));
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
-    struct operands t = {matrix(device, VKA_F32, MANY, K, 1), matrix(device, VKA_F16, N, K, 2),
+    struct operands t = {matrix(device, type, MANY, K, 1), matrix(device, VKA_F16, N, K, 2),
                          matrix(device, VKA_F32, MANY, N, 3), VKA_F32};
-    check(device, vka_tensor_write(t.input, rows, sizeof rows));
+    check(device, mixed_alone ? vka_tensor_write(t.input, row_halves, sizeof row_halves)
+                              : vka_tensor_write(t.input, rows, sizeof rows));
     check(device, vka_tensor_write(t.weight, weights, sizeof weights));
     for (uint32_t m = 1; m <= MANY; m = m * 3 + 1) {
         float *got = run(device, &t, m, &kernel);
@@ -327,6 +339,8 @@ static void subnormals(void **state)
 TEST_PROGRAM_ARGUMENTS(row_bits)
 {
     every_number = argc == 2 && strcmp(argv[1], "all") == 0;
+    flushed = argc == 2 && strcmp(argv[1], "flushed") == 0;
+    mixed_alone = flushed || (argc == 2 && strcmp(argv[1], "mixed") == 0);
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(rules_of_the_device),
                                        cmocka_unit_test(rules_for_gpus),
@@ -334,11 +348,15 @@ TEST_PROGRAM_ARGUMENTS(row_bits)
                                        cmocka_unit_test(half_integers),
                                        cmocka_unit_test(quantised_activations),
                                        cmocka_unit_test(matrix_units)};
+    const struct CMUnitTest mixed[] = {cmocka_unit_test(rules_for_gpus),
+                                       cmocka_unit_test(subnormals)};
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of rows were compared\n");
         return 77;
     }
     bool matrices = !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
     vka_device_destroy(&device);
+    if (mixed_alone)
+        return cmocka_run_group_tests_name("row_bits mixed", mixed, NULL, NULL);
     return _cmocka_run_group_tests("row_bits", tests, matrices ? 6 : 5, NULL, NULL);
 }

@@ -10,6 +10,8 @@
  *     AS_GPU_LANES    of a subgroup, for what runs nothing: the driver keeps its own
  *     AS_GPU_MATRICES it has matrices of float16 with float32 sums of so many rows, columns and k, and no
  *                     others, for modules without matrices (tests/compile/matrices.py)
+ *     AS_GPU_MIXED    it has VK_VALVE_shader_mixed_float_dot_product of float16 and float32, for modules
+ *                     without such products (tests/compile/mixed.py)
  *
  * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
  * mistakes still holds. The layer stands between instances alone: the loader leaves one without
@@ -29,6 +31,15 @@ struct matrix {
     int32_t a, b, c, result; /* of VkComponentTypeKHR: 0 is float16, 1 float32 */
     VkBool32 saturating;
     int32_t scope; /* of VkScopeKHR: 3 is a subgroup */
+};
+
+/* The features of VK_VALVE_shader_mixed_float_dot_product. */
+#define MIXED_EXTENSION "VK_VALVE_shader_mixed_float_dot_product"
+#define MIXED_FEATURES 1000673000
+struct mixed {
+    VkStructureType type;
+    void *next;
+    VkBool32 to_float32, others[3];
 };
 typedef VkResult(VKAPI_PTR *list_matrices_function)(VkPhysicalDevice, uint32_t *, struct matrix *);
 
@@ -133,16 +144,21 @@ static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice device,
     find(device).features2(device, f);
     if (getenv("AS_GPU_SUBSET"))
         f->features.shaderFloat64 = VK_FALSE;
+    for (VkBaseOutStructure *s = f->pNext; s && getenv("AS_GPU_MIXED"); s = s->pNext)
+        if ((int)s->sType == MIXED_FEATURES)
+            ((struct mixed *)(void *)s)->to_float32 = VK_TRUE;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, const char *layer,
                                                       uint32_t *n, VkExtensionProperties *list)
 {
-    const bool more = !layer && getenv("AS_GPU_SUBSET");
+    const bool subset = getenv("AS_GPU_SUBSET") != NULL;
+    const bool more = !layer && (subset || getenv("AS_GPU_MIXED"));
     uint32_t room = list && more && *n ? *n - 1 : *n;
     VkResult result = find(device).extensions(device, layer, &room, list);
     if (list && more && result == VK_SUCCESS)
-        list[room] = (VkExtensionProperties){"VK_KHR_portability_subset", 1};
+        (void)strcpy(list[room].extensionName,
+                     subset ? "VK_KHR_portability_subset" : MIXED_EXTENSION);
     *n = room + more;
     return result;
 }

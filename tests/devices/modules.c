@@ -6,6 +6,8 @@
  * With $MODULES_PLAIN it changes none, and a module with a specialization constant or float64 ends the
  * process: Metal takes no length of an array from one, and has no float64.
  *
+ * The feature of VK_VALVE_shader_mixed_float_dot_product that as_gpu.c offers is not asked of the driver.
+ *
  * One driver only: the next functions of the chain are taken to be the same for all instances and all
  * devices. SPDX-License-Identifier: MIT */
 #include <stdatomic.h>
@@ -114,6 +116,20 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
     return ((PFN_vkCreateInstance)get(NULL, "vkCreateInstance"))(info, a, instance);
 }
 
+#define MIXED_FEATURES 1000673000 /* of VK_VALVE_shader_mixed_float_dot_product */
+
+/* Takes a structure out of a chain, which is put back with *place = *left. */
+static const void **take_out(const VkDeviceCreateInfo *info, int type, const void **left)
+{
+    VkBaseInStructure *before = (VkBaseInStructure *)(uintptr_t)info;
+    while (before->pNext && (int)before->pNext->sType != type)
+        before = (VkBaseInStructure *)(uintptr_t)before->pNext;
+    *left = before->pNext;
+    if (before->pNext)
+        before->pNext = before->pNext->pNext;
+    return *left ? (const void **)&before->pNext : NULL;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
                                                     const VkDeviceCreateInfo *info,
                                                     const VkAllocationCallbacks *a,
@@ -126,7 +142,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
     PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     next_device = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-    return ((PFN_vkCreateDevice)get(NULL, "vkCreateDevice"))(physical, info, a, device);
+    const void *mixed, **place = take_out(info, MIXED_FEATURES, &mixed);
+    VkResult result = ((PFN_vkCreateDevice)get(NULL, "vkCreateDevice"))(physical, info, a, device);
+    if (place)
+        *place = mixed;
+    return result;
 }
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device(VkDevice device, const char *name)

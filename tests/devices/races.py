@@ -34,6 +34,7 @@ WORKGROUP, SCOPE_WORKGROUP, SCOPE_SUBGROUP = 4, 2, 3
 # Kernels that are not run, by a part of their names: why, and what judges them instead.
 EXCEPTIONS = {
     "bf16": "Mesa 26's CPU driver has no bfloat16 matrices; the float16 kernel of the same source is run",
+    "_mixed": "the driver has no dot products of float16; the kernel of the same source is run",
     "matmul_few_half": "check_kernels leaves it to test_gpu row_bits; matmul_few of the same source is run",
 }
 # Kernels of which only races are judged, and why; their results are as_gpu_NAME's.

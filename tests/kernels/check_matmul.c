@@ -230,6 +230,11 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
     return plan_end(plan, &mark, status == VKA_OK ? plan_matmul(plan, &op) : status);
 }
 
+static bool is_tile(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_tile || kernel == KERNEL_matmul_tile_mixed;
+}
+
 /* Plans the case. For large tiles the rules take the device for one that few workgroups keep busy,
  * and matmul_tile's for a GPU with many registers. */
 static enum vka_status plan_case(const struct check *c, const struct matmul_case *t,
@@ -247,7 +252,7 @@ static enum vka_status plan_case(const struct check *c, const struct matmul_case
         .problem = "matmul/*", .kernel = c->kernel, .variant = t->variant};
     if (t->variant)
         caps->profile = &varied;
-    if (t->large && c->kernel == KERNEL_matmul_tile) {
+    if (t->large && is_tile(c->kernel)) {
         caps->properties.type = VKA_DEVICE_DISCRETE;
         caps->properties.vendor_id = VENDOR_NVIDIA;
     }
@@ -352,10 +357,12 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape, i
     };
 }
 
-/* The kernels with matrix units take both inputs of one 16-bit type, and nothing hidden. */
+/* The kernels with matrix units or dot products take both inputs of one 16-bit type, and nothing
+ * hidden. */
 static bool takes(enum kernel kernel, const struct mix *mix)
 {
-    if (kernel == KERNEL_matmul_coop_f16)
+    if (kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_tile_mixed ||
+        kernel == KERNEL_matmul_few_mixed)
         return mix->a == VKA_F16 && mix->b == VKA_F16 && !mix->hidden;
     if (kernel == KERNEL_matmul_coop_bf16)
         return mix->a == VKA_BF16 && mix->b == VKA_BF16 && !mix->hidden;
@@ -364,8 +371,7 @@ static bool takes(enum kernel kernel, const struct mix *mix)
 
 static bool takes_shape(enum kernel kernel, size_t shape)
 {
-    return shape < PLAIN_SHAPES ||
-           (shape < TILE_SHAPES ? is_coop(kernel) : kernel == KERNEL_matmul_tile);
+    return shape < PLAIN_SHAPES || (shape < TILE_SHAPES ? is_coop(kernel) : is_tile(kernel));
 }
 
 void check_matmul(struct check *c)

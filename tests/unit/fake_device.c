@@ -225,6 +225,12 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
                 m->cooperativeMatrixReductions = fake.ext_reductions;
                 m->cooperativeMatrixConversions = fake.ext_conversions;
                 m->cooperativeMatrixPerElementOperations = fake.ext_elements;
+            } else if (
+                s->sType ==
+                VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_MIXED_FLOAT_DOT_PRODUCT_FEATURES_VALVE) {
+                VkPhysicalDeviceShaderMixedFloatDotProductFeaturesVALVE *m = (void *)s;
+                m->shaderMixedFloatDotProductFloat16AccFloat32 = fake.mixed_dot;
+                m->shaderMixedFloatDotProductFloat16AccFloat16 = !fake.mixed_dot;
             } else {
                 VkPhysicalDeviceShaderBfloat16FeaturesKHR *b = (void *)s;
                 assert_int_equal(s->sType,

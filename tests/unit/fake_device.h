@@ -8,6 +8,7 @@ struct fake_device {
     uint32_t instance_version;
     VkPhysicalDeviceProperties properties;
     VkBool32 int64, int8, storage8, timeline, float16, dot, address, storage16, size_control;
+    VkBool32 mixed_dot; /* of float16 with float32 sums, where its extension is listed */
     VkBool32 matrix, memory_model, device_scope, bfloat16, bfloat16_matrix;
     VkBool32 maintenance4, flexible, reductions, conversions, elements;
     VkBool32 ext_sizes, ext_reductions, ext_conversions, ext_elements;

@@ -439,6 +439,33 @@ static void portability(void **state)
     }
 }
 
+/* Dot products of float16 with float32 sums: read and asked for where a device lists their extension and
+ * has that feature of it, and of no use without float16. */
+static void mixed_dot(void **state)
+{
+    static const char name[] = "VK_VALVE_shader_mixed_float_dot_product";
+    (void)state;
+    struct vka_device device = {.instance.api_version = VK_API_VERSION_1_3};
+    struct device_request r;
+    for (int offered = 0; offered < 2; offered++)
+        for (int has = 0; has < 2; has++) {
+            fake.extensions[4] = offered ? name : NULL;
+            fake.mixed_dot = (VkBool32)has;
+            device.caps = read_caps();
+            assert_int_equal(device.caps.mixed_dot, offered && has);
+            assert_int_equal(!kernel_missing(KERNEL_matmul_tile_mixed, &device.caps),
+                             offered && has);
+            device_request_fill(&device, &r);
+            assert_int_equal(asks_for(&r, name), offered && has);
+            assert_int_equal(chained(&r), 9 + (offered && has));
+        }
+    assert_true(r.mixed_dot.shaderMixedFloatDotProductFloat16AccFloat32);
+    fake.float16 = 0;
+    device.caps = read_caps();
+    assert_non_null(kernel_missing(KERNEL_matmul_tile_mixed, &device.caps));
+    assert_non_null(kernel_missing(KERNEL_matmul_few_mixed, &device.caps));
+}
+
 TEST_PROGRAM(device_caps)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +482,7 @@ TEST_PROGRAM(device_caps)
         cmocka_unit_test_setup(flexible_matrices, set_up),
         cmocka_unit_test_setup(requests, set_up),
         cmocka_unit_test_setup(portability, set_up),
+        cmocka_unit_test_setup(mixed_dot, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,46 @@ static void few_rows(void **state)
     assert_int_equal(tune_choose(&caps, &p).kernel, KERNEL_matmul_tile);
 }
 
+/* Products of two matrices of float16, where one instruction adds two of them. Rows by the other of the
+ * two kernels have the same bits, so both are taken or neither. */
+static void mixed_products(void **state)
+{
+    (void)state;
+    struct matmul_problem p = {.batch = 1, .n = 4096, .k = 4096, .a_vectors = true};
+    struct caps able = discrete;
+    p.a_type = p.b_type = VKA_F16;
+    p.b_vectors = able.mixed_dot = able.properties.float16 = true;
+    static const enum kernel plain[] = {KERNEL_matmul_few, KERNEL_matmul_tile};
+    static const enum kernel mixed[] = {KERNEL_matmul_few_mixed, KERNEL_matmul_tile_mixed};
+    for (int many = 0; many < 2; many++) {
+        struct matmul_problem other = p;
+        p.m = other.m = many ? 4096 : 3;
+        assert_int_equal(tune_choose(&able, &p).kernel, mixed[many]);
+        assert_int_equal(tune_choose(&discrete, &p).kernel, plain[many]);
+        other.hidden = true;
+        assert_int_equal(tune_choose(&able, &other).kernel, plain[many]);
+        other.hidden = false;
+        other.a_type = VKA_F32;
+        assert_int_equal(tune_choose(&able, &other).kernel, plain[many]);
+        other.a_type = VKA_F16;
+        other.b_type = VKA_BF16;
+        assert_int_equal(tune_choose(&able, &other).kernel, plain[many]);
+        for (int i = 0; i < 2; i++) {
+            struct caps caps = able;
+            caps.kernels[mixed[i]] = KERNEL_WRONG;
+            assert_int_equal(tune_choose(&caps, &p).kernel, plain[many]);
+            caps.kernels[mixed[i]] = KERNEL_RIGHT;
+            caps.refused[mixed[i]] = "is refused";
+            assert_int_equal(tune_choose(&caps, &p).kernel, plain[many]);
+        }
+        struct caps caps = able; /* all others are switched off, as for a self-test */
+        caps.without = set_all_but(KERNEL_SET(mixed[many]));
+        assert_int_equal(tune_choose(&caps, &p).kernel, mixed[many]);
+    }
+    able.properties.max_shared_memory = 8192; /* 128 x 64 by words of two needs 6400 bytes */
+    assert_int_equal(tune_choose(&able, &p).rows, 128);
+}
+
 /* Blocks that no kernel of CPU drivers reads; and what compilers have no registers for. */
 static void few_rows_of_blocks(void **state)
 {
@@ -419,12 +459,12 @@ static void missing(void **state)
 TEST_PROGRAM(tune)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(few_rows),         cmocka_unit_test(few_rows_of_blocks),
-        cmocka_unit_test(few_registers),    cmocka_unit_test(most_registers),
-        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
-        cmocka_unit_test(missing),
+        cmocka_unit_test(cpu_takes_lanes),    cmocka_unit_test(cpu_without_what_lanes_need),
+        cmocka_unit_test(cpu_takes_packed),   cmocka_unit_test(gpu_tiles),
+        cmocka_unit_test(few_rows),           cmocka_unit_test(mixed_products),
+        cmocka_unit_test(few_rows_of_blocks), cmocka_unit_test(few_registers),
+        cmocka_unit_test(most_registers),     cmocka_unit_test(matrix_units),
+        cmocka_unit_test(softmax_kernels),    cmocka_unit_test(missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,8 +257,9 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     struct matmul_op op = *given;
     struct matmul_choice choice = *given_choice;
     uint64_t input = input_limit(plan, &choice);
-    bool coop = choice.size.m != 0; /* takes inputs of one type */
-    bool vectors = coop || choice.kernel == KERNEL_matmul_few ||
+    bool mixed = kernel_table[choice.kernel].needs & NEED_MIXED_DOT;
+    bool one_type = choice.size.m != 0 || mixed; /* takes inputs of one type */
+    bool vectors = one_type || choice.kernel == KERNEL_matmul_few ||
                    choice.kernel == KERNEL_matmul_few_half || choice.kernel == KERNEL_matmul_tile;
     bool a = !op.integers && plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
@@ -268,9 +269,9 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     }
     b = b && !op.b_tile && !dtype_is_quantised(op.b.dtype);
     if (b)
-        TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
+        TRY(pack_rows(plan, &op, one_type ? op.b.dtype : VKA_F32));
     if (a)
-        TRY(pack_a(plan, &op, coop || dtype_is_quantised(op.b.dtype) ? op.a.dtype : VKA_F32));
+        TRY(pack_a(plan, &op, one_type || dtype_is_quantised(op.b.dtype) ? op.a.dtype : VKA_F32));
     if (c)
         TRY(plan_scratch(plan, op.c.dtype, given->c.shape.size, &op.c));
     if (c && op.accumulate)
