@@ -245,7 +245,11 @@ void add_products(uvec2 local, uint k)
 void add_slice(uvec2 local)
 {
     // Registers hold the operands of no more k; of the largest tiles those of the next one too.
+#ifdef MIXED_DOT
+    const uint unrolled = TM * TN == 32 ? 1 : 2; // small tiles leave room
+#else
     const uint unrolled = TM * TN > 32 ? 2 : 1;
+#endif
     [[dont_unroll]] for (uint k = 0; k < STAGED_DEPTH; k += unrolled)
         [[unroll]] for (uint e = 0; e < unrolled; e++)
             add_products(local, k + e);

@@ -47,7 +47,9 @@ static bool holds_sums(const struct caps *caps, const struct matmul_problem *p,
         return false;
     if (c->tile_m * c->tile_n > LARGE)
         return has_most_registers(caps) && (p->k <= MATMUL_GROUP || p->c_free);
-    return has_most_registers(caps) || p->k <= MATMUL_GROUP;
+    /* With three sums a result, 128 registers on AMD's GPUs: room for 8 waves of RDNA2. */
+    bool mixed = c->kernel == KERNEL_matmul_tile_mixed && caps->properties.vendor_id == VENDOR_AMD;
+    return has_most_registers(caps) || mixed || p->k <= MATMUL_GROUP;
 }
 
 /* Whether there are registers for the tile, and, of the largest, enough tiles to keep the device

@@ -199,6 +199,11 @@ static void mixed_products(void **state)
         caps.without = set_all_but(KERNEL_SET(mixed[many]));
         assert_int_equal(tune_choose(&caps, &p).kernel, mixed[many]);
     }
+    p.k = 8192; /* three sums a result */
+    assert_int_equal(tune_choose(&able, &p).rows, 64);
+    able.properties.vendor_id = VENDOR_AMD;
+    assert_int_equal(tune_choose(&able, &p).rows, 128);
+    assert_int_equal(tune_choose(&able, &large).rows, 64); /* of float32 */
     able.properties.max_shared_memory = 8192; /* 128 x 64 by words of two needs 6400 bytes */
     assert_int_equal(tune_choose(&able, &p).rows, 128);
 }
