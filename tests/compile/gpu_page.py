@@ -77,6 +77,14 @@ CPU driver runs it, and RADV makes the 3,787 instructions of `attention_coop2` o
 comes before both: it has 17 instructions a matrix operation on navi31 and 15 on gfx1201 with heads of 128,
 `attention_coop2` 28 and 19; with heads of 64 19 and 17, for 32 and 23. `vkattn tune` times all of them.
 
+On vega20 and navi21 two matrices of float16 are multiplied by `matmul_tile_mixed` and `matmul_few_mixed`, in
+which an instruction adds two products to a float32. Tiles of 8 x 4 results a lane have 50 instructions for
+two k, and had as many for one; with the loop around it 16 k are 503 for 1,104. Eight k of one row are 17
+instructions, 122 before, of 16 rows 123 and 335. Beyond one group of k a lane has 8 x 4 results, 4 x 4
+before, in 128 registers. What did not help: four k in a turn of the loop of 8 x 4 are 96 instructions, but 8
+waves for 10 on navi21. Navi31 and gfx1201 have the instruction too, and matrix units, which take these
+products.
+
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
 |---|---|---|---|---|---|---|
 """
