@@ -3,10 +3,15 @@
 // by a few vec4. Needs no subgroup operations. See attention_params.
 //
 // Steps start at multiples of KEYS, and each lane sums its own keys, whatever the other rows of the
-// tile see: the bits of a row depend on that row alone.
+// tile see: the bits of a row depend on that row alone. With MIXED_DOT q and keys are float16: see
+// tile_scores_mixed.glsl.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
+#ifdef MIXED_DOT
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_spirv_intrinsics : require
+#endif
 #include "params/params.h"
 #define UNPACK_HALF
 #include "lib/dtype.glsl"
@@ -46,12 +51,22 @@ const uint TV = (VALUE4 + LANES_X - 1) / LANES_X; // vec4 of a row's context in 
 const uint Q_PITCH = TILE_PITCH(Q_WHOLE != 0 ? HEAD4 : DEPTH4);
 const uint K_PITCH = TILE_PITCH(DEPTH4);
 const uint W_PITCH = TILE_WEIGHT_PITCH(LANES_X);
+#ifdef MIXED_DOT
+#define FOUR uvec2 // of q and keys
+const uint STAGE4 = V_KEYS * VALUE4;
+#else
+#define FOUR vec4
+#define keys_stage stage
 const uint STAGE4 = KEYS * K_PITCH > V_KEYS * VALUE4 ? KEYS * K_PITCH : V_KEYS * VALUE4;
+#endif
 
-shared vec4 q_tile[ROWS * Q_PITCH];
+shared FOUR q_tile[ROWS * Q_PITCH];
 // [key][vec4]: keys, then values. Key k of a step is in row (k % 4) * LANES_X + k / 4: lane x reads
 // keys 4 x .. 4 x + 3, and neighbouring lanes different banks.
 shared vec4 stage[STAGE4];
+#ifdef MIXED_DOT
+shared uvec2 keys_stage[KEYS * K_PITCH];
+#endif
 shared vec4 weights[ROWS * W_PITCH]; // [row][lane]: scores, then weights, of four keys
 shared vec4 exchange[ROWS * LANES_X / 4]; // [row][lane / 4]: one number a lane
 
@@ -65,21 +80,29 @@ uint seen, hidden; // bit r: row r saw a key; bit 4 r + i: it does not see key i
 
 uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
 
+#ifdef MIXED_DOT
+#include "tile_scores_mixed.glsl"
+#else
+#define READ_Q(row, d, s) p.scale * load_q(row, d, s)
+#define LOAD_K(base, d) load_k(base, d)
+#define WHOLE_K(at) K_TYPE == TYPE_F32 ? k_vec4[at] : decode4(k_words2[at], K_TYPE)
+#define ADD_FOUR(q, k, sum) fma(q.w, k.w, fma(q.z, k.z, fma(q.y, k.y, fma(q.x, k.x, sum))))
+#endif
+
 void stage_q(uint first, uint n, sequence s)
 {
     for (uint i = gl_LocalInvocationIndex; i < ROWS * n; i += THREADS)
-        q_tile[i / n * Q_PITCH + i % n] =
-            p.scale * load_q(row_of(i / n), first + i % n, s);
+        q_tile[i / n * Q_PITCH + i % n] = READ_Q(row_of(i / n), first + i % n, s);
 }
 
 // Vec4 d of key k of those that begin at `key`, and of a value. Past the last they are the last.
-vec4 read_k(uint k, uint d, sequence s)
+FOUR read_k(uint k, uint d, sequence s)
 {
     uint row = min(k, s.n_kv - 1), base = PAGED ? k_index(key_row(row, s), s) : k_base + row * k_row;
     if (K_VEC != 2 || IS_SCALED(K_TYPE))
-        return load_k(base, d);
+        return LOAD_K(base, d);
     uint at = (base >> 2) + d;
-    return K_TYPE == TYPE_F32 ? k_vec4[at] : decode4(k_words2[at], K_TYPE);
+    return WHOLE_K(at);
 }
 
 vec4 read_v(uint k, uint d, sequence s)
@@ -101,9 +124,9 @@ vec4 read_v(uint k, uint d, sequence s)
                           : ((load)*THREADS + gl_LocalInvocationIndex) % (per))
 
 // Stages `n` vec4, `batch` of a lane at a time, so that their latencies overlap.
-#define STAGE(n, batch, read, place)                                                               \
+#define STAGE(type, to, n, batch, read, place)                                                     \
     for (uint begin = 0; begin < LOADS_OF(n); begin += batch) {                                    \
-        vec4 ahead[batch];                                                                         \
+        type ahead[batch];                                                                         \
         [[unroll]] for (uint i = 0; i < batch; i++) {                                              \
             uint load = begin + i;                                                                 \
             ahead[i] = read;                                                                       \
@@ -111,7 +134,7 @@ vec4 read_v(uint k, uint d, sequence s)
         [[unroll]] for (uint i = 0; i < batch; i++) {                                              \
             uint load = begin + i;                                                                 \
             if ((n) % (batch * THREADS) == 0 || load * THREADS + gl_LocalInvocationIndex < (n))    \
-                stage[place] = ahead[i];                                                           \
+                to[place] = ahead[i];                                                              \
         }                                                                                          \
     }
 #define LOADS_OF(n) (((n) + THREADS - 1) / THREADS)
@@ -124,14 +147,14 @@ uint k_place(uint k) { return k % 4 * LANES_X + k / 4; }
 
 void stage_k(uint key, uint first, sequence s)
 {
-    STAGE(KEYS * DEPTH4, K_BATCH,
+    STAGE(FOUR, keys_stage, KEYS * DEPTH4, K_BATCH,
           read_k(key + STAGED_ROW(load, DEPTH4), first + STAGED_COLUMN(load, DEPTH4), s),
           k_place(STAGED_ROW(load, DEPTH4)) * K_PITCH + STAGED_COLUMN(load, DEPTH4))
 }
 
 void stage_v(uint key, sequence s)
 {
-    STAGE(V_KEYS * VALUE4, V_BATCH,
+    STAGE(vec4, stage, V_KEYS * VALUE4, V_BATCH,
           read_v(key + STAGED_ROW(load, VALUE4), first_value4 + STAGED_COLUMN(load, VALUE4), s),
           load * THREADS + gl_LocalInvocationIndex)
 }
@@ -150,17 +173,19 @@ void score(uint key, sequence s)
         barrier();
         uint q_first = Q_WHOLE != 0 ? first : 0;
         for (uint d = 0; d < DEPTH4; d++) {
-            vec4 k[4];
+            FOUR k[4];
             [[unroll]] for (uint i = 0; i < 4; i++)
-                k[i] = stage[column + i * LANES_X * K_PITCH + d];
+                k[i] = keys_stage[column + i * LANES_X * K_PITCH + d];
             [[unroll]] for (uint r = 0; r < TR; r++) {
-                vec4 q = q_tile[tile_row(r) * Q_PITCH + q_first + d];
+                FOUR q = q_tile[tile_row(r) * Q_PITCH + q_first + d];
                 [[unroll]] for (uint i = 0; i < 4; i++)
-                    x[r][i] = fma(q.w, k[i].w,
-                                  fma(q.z, k[i].z, fma(q.y, k[i].y, fma(q.x, k[i].x, x[r][i]))));
+                    x[r][i] = ADD_FOUR(q, k[i], x[r][i]);
             }
         }
     }
+#ifdef MIXED_DOT
+    scale_scores();
+#endif
 }
 
 // Applies masks, softcap and biases to the scores: hidden keys get -inf and a bit of `hidden`. The
@@ -305,148 +330,7 @@ void step(uint key, bool test, sequence s)
     add_values(key, test, s);
 }
 
-// First word of the state of row r: context, row_sum or HIDDEN of each lane, row_max.
-uint row_state(uint r)
-{
-    uint pitch = STATE_PITCH(VALUE4, LANES_X);
-    return state_of(ROWS * pitch) + tile_row(r) * pitch;
-}
-
-// Vec4 `column` of the saved context of row r.
-vec4 saved_context(uint r, uint column)
-{
-    return saved4(row_state(r) + 4 * min(column, VALUE4 - 1));
-}
-
-// A row that saw no key so far keeps its initial values: dead_context made its saved context.
-void load_state()
-{
-    [[unroll]] for (uint r = 0; r < TR; r++) {
-        uint lanes = row_state(r) + 4 * VALUE4;
-        bool any = false;
-        for (uint lane = 0; lane < LANES_X; lane++)
-            any = any || saved(lanes + lane) != HIDDEN;
-        if (!any)
-            continue;
-        float mine = saved(lanes + gl_LocalInvocationID.x);
-        seen |= mine != HIDDEN ? 1u << r : 0u;
-        row_sum[r] = mine != HIDDEN ? mine : 0.0;
-        row_max[r] = saved(lanes + LANES_X);
-        [[unroll]] for (uint j = 0; j < TV; j++)
-            context[r * TV + j] = saved_context(r, gl_LocalInvocationID.x + j * LANES_X);
-    }
-}
-
-// Stores row_sum of each lane and row_max, before add_lanes.
-void store_sums()
-{
-    [[unroll]] for (uint r = 0; r < TR; r++) {
-        uint lanes = row_state(r) + 4 * VALUE4;
-        float mine = (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN;
-        o_words[lanes + gl_LocalInvocationID.x] = floatBitsToUint(mine);
-        if (gl_LocalInvocationID.x == 0)
-            o_words[lanes + LANES_X] = floatBitsToUint(row_max[r]);
-    }
-}
-
-// Row r, which take_row selects by constants: some compilers keep an array that a loop indexes in
-// memory, for the whole kernel.
-vec4 row_context[TV];
-float taken_sum, taken_max;
-
-void take_row(uint r)
-{
-    [[unroll]] for (uint q = 0; q < TR; q++)
-        if (q == r) {
-            taken_sum = row_sum[q];
-            taken_max = row_max[q];
-            [[unroll]] for (uint j = 0; j < TV; j++)
-                row_context[j] = context[q * TV + j];
-        }
-}
-
-// Vec4 `column` of the context of row r, which saw no key.
-vec4 dead_column(uint r, uint column, uvec2 keys, sequence s)
-{
-    vec4 before = (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0);
-    return dead_context(row_of(tile_row(r)), keys, first_value4 + column, before, s);
-}
-
-void save_column(uint r, uint column, vec4 c)
-{
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (column < VALUE4)
-            o_words[row_state(r) + 4 * column + i] = floatBitsToUint(c[i]);
-}
-
-// Stores the context of row r, after add_lanes: `seen` is of the whole row.
-void store_context(uint r, uvec2 keys, sequence s)
-{
-    take_row(r);
-    if ((seen >> r & 1u) != 0u)
-        [[unroll]] for (uint j = 0; j < TV; j++)
-            save_column(r, gl_LocalInvocationID.x + j * LANES_X, row_context[j]);
-    else
-        [[dont_unroll]] for (uint column = gl_LocalInvocationID.x; column < VALUE4;
-                             column += LANES_X)
-            save_column(r, column, dead_column(r, column, keys, s));
-}
-
-// Adds row_sum and `seen` over the lanes of each row.
-void add_lanes()
-{
-    barrier(); // the last step's exchange has been read
-    [[unroll]] for (uint r = 0; r < TR; r++)
-        give(r, (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN);
-    barrier();
-    [[unroll]] for (uint r = 0; r < TR; r++)
-        row_sum[r] = 0.0;
-    for (uint lane = 0; lane < LANES_X; lane++) // outside: compilers unroll innermost loops only
-        [[unroll]] for (uint r = 0; r < TR; r++) {
-            float more = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
-            seen |= more != HIDDEN ? 1u << r : 0u;
-            row_sum[r] += more != HIDDEN ? more : 0.0;
-        }
-}
-
-void store_column(uint base, uint column, vec4 c)
-{
-    uint d = 4 * (first_value4 + column), value_dim = column < VALUE4 ? p.value_dim : 0;
-    const uint STEP = SPLITS != 0 || O_TYPE == TYPE_F32 ? 1 : 2;
-    [[unroll]] for (uint i = 0; i < 4; i += STEP) {
-        if (d + i >= value_dim)
-            continue;
-        if (SPLITS != 0)
-            o_words[base + d + i] = floatBitsToUint(c[i]);
-        else if (STEP == 2 && d + i + 1 < value_dim)
-            STORE_PAIR(o_words, base + d + i, 1u, O_TYPE, vec2(one_nan(c[i]), one_nan(c[i + 1])))
-        else
-            STORE(o_words, base + d + i, O_TYPE, one_nan(c[i]))
-    }
-}
-
-void store_row(uint r, uvec2 keys, sequence s)
-{
-    uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
-    bool dead = (seen >> r & 1u) == 0u;
-    take_row(r);
-    if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT, row), s);
-    if (!dead && SPLITS == 0 && mask_has(MASK_SINK))
-        taken_sum = fma(WEIGHT_UNIT,
-                        sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max),
-                        taken_sum);
-    if (dead)
-        [[dont_unroll]] for (uint column = gl_LocalInvocationID.x; column < VALUE4;
-                             column += LANES_X)
-            store_column(base, column, dead_column(r, column, keys, s));
-    else
-        [[unroll]] for (uint j = 0; j < TV; j++)
-            store_column(base, gl_LocalInvocationID.x + j * LANES_X,
-                         SPLITS == 0 ? row_context[j] / taken_sum : row_context[j]);
-    if (SPLITS != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_split(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
-}
+#include "tile_store.glsl"
 
 void main()
 {

@@ -87,7 +87,8 @@ static const struct attention_family *family_of(enum kernel kernel)
         return &attention_coop2;
     if (kernel == KERNEL_attention_decode)
         return &attention_decode;
-    return kernel == KERNEL_attention_tile ? &attention_tile : &attention_row;
+    bool tile = kernel == KERNEL_attention_tile || kernel == KERNEL_attention_tile_mixed;
+    return tile ? &attention_tile : &attention_row;
 }
 
 void tune_attention_key(const struct attention_choice *choice,

@@ -1,4 +1,4 @@
-/* attention_tile: tiles of rows and keys in shared memory. The keys of a step and of a split decide
+/* attention_tile and attention_tile_mixed: tiles of rows and keys in shared memory. The keys of a step and of a split decide
  * the bits of a row; both follow from the row's own sequence, never from the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
@@ -45,6 +45,8 @@ static uint64_t shared_bytes(const struct attention_choice *c)
     uint64_t k_stage = keys * TILE_PITCH(c->depth4), v_stage = (uint64_t)c->v_keys * c->value4;
     uint64_t weights = rows * TILE_WEIGHT_PITCH(c->lanes);
     uint64_t words = rows * c->lanes + 2 * rows + 4;
+    if (c->kernel == KERNEL_attention_tile_mixed)
+        return 16 * (v_stage + weights) + 8 * (q + k_stage) + 4 * words;
     return 16 * (q + (k_stage > v_stage ? k_stage : v_stage) + weights) + 4 * words;
 }
 
@@ -112,12 +114,20 @@ static bool shrink(const struct attention_problem *p, struct attention_choice *c
     return true;
 }
 
+/* attention_tile_mixed for q and keys of float16, where the device has it. */
+static enum kernel kernel_of(const struct caps *caps, const struct attention_problem *p)
+{
+    bool mixed = p->q_type == VKA_F16 && p->kv_type == VKA_F16 &&
+                 !kernel_missing(KERNEL_attention_tile_mixed, caps);
+    return mixed ? KERNEL_attention_tile_mixed : KERNEL_attention_tile;
+}
+
 static bool choose(const struct caps *caps, const struct attention_problem *problem,
                    struct attention_choice *choice)
 {
-    if (kernel_missing(KERNEL_attention_tile, caps))
+    struct attention_choice c = {.usable = true, .kernel = kernel_of(caps, problem)};
+    if (kernel_missing(c.kernel, caps))
         return false;
-    struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(&caps->properties, problem, &c);
     bool few = attention_has_few_rows(problem), wide = !few && c.lanes > 8;

@@ -15,6 +15,7 @@ struct known_attention {
     enum vka_dtype dtype;
     bool causal, mask, rope;
     uint32_t page_size; /* of a cache */
+    bool small;         /* every second element of q, and the others of keys, are subnormal */
     bool quantised;     /* keys and values of the cache are q8_0 */
     bool cache;         /* the plan runs twice, and the cache then holds the same keys twice */
 };
@@ -28,7 +29,8 @@ static struct known_attention known(enum known_problem problem, uint32_t dim)
     a.cache = problem == KNOWN_CACHE || problem == KNOWN_PAGES || a.quantised;
     if (a.cache)
         a.n_q = a.n_kv = 3;
-    if (problem == KNOWN_FUSED_F16)
+    a.small = problem == KNOWN_FUSED_MIXED;
+    if (problem == KNOWN_FUSED_F16 || a.small)
         a.dtype = VKA_F16;
     if (problem == KNOWN_FUSED_BF16)
         a.dtype = VKA_BF16;
@@ -148,11 +150,16 @@ enum vka_status known_attention(struct solution *s)
     ENSURE(known_tensor(s, a.dtype, 4, kv_shape, 2, &k));
     ENSURE(known_tensor(s, a.dtype, 4, kv_shape, 3, &v));
     ENSURE(known_tensor(s, a.dtype, 4, q_shape, 0, &output));
+    if (a.small) {
+        ENSURE(known_shrink(s, q, 1, 0));
+        ENSURE(known_shrink(s, k, 2, 1));
+    }
     ENSURE(make_mask(s, &a, &mask));
     ENSURE(make_cache(s, &a));
     ENSURE(vka_plan_add_attention(
         s->plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,
                           .cache = s->cache, .options.mask = mask, .options.causal = a.causal,
+                          .options.scale = a.small ? (float)(1 / KNOWN_SMALL / sqrt(a.dim)) : 0,
                           .options.rope.dim = a.rope ? a.dim : 0)));
     ENSURE(known_want(s, output));
     attend(&a, s->want);

@@ -1,4 +1,3 @@
-#include "core/convert.h"
 #include "gpu/quirks.h"
 #include "params/params.h"
 #include "selftest/known_problem.h"
@@ -20,18 +19,6 @@
 #define COLUMNS 37u
 #define SIDE 83u /* length of the other axis of a copy */
 
-#define SMALL 0x1p-17f /* times an eighth to one: subnormal float16 */
-
-/* Scales every second value of a matrix of float16, from `first` on. */
-static enum vka_status make_subnormal(struct vka_tensor *t, uint32_t seed, uint32_t first)
-{
-    uint16_t values[ROWS > COLUMNS ? ROWS * DEPTH : COLUMNS * DEPTH];
-    const uint32_t n = (uint32_t)vka_tensor_count(t);
-    for (uint32_t i = 0; i < n; i++)
-        values[i] = dtype_to_f16(known_value(seed, i) * (i % 2 == first ? SMALL : 1));
-    return vka_tensor_write(t, values, n * sizeof *values);
-}
-
 enum vka_status known_product(struct solution *s)
 {
     const bool mixed = s->problem == KNOWN_MATMUL_MIXED;
@@ -46,8 +33,8 @@ enum vka_status known_product(struct solution *s)
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
     ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
     if (mixed) {
-        ENSURE(make_subnormal(a, 1, 0));
-        ENSURE(make_subnormal(b, 2, 1));
+        ENSURE(known_shrink(s, a, 1, 0));
+        ENSURE(known_shrink(s, b, 2, 1));
     }
     ENSURE(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
     ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
@@ -58,7 +45,7 @@ enum vka_status known_product(struct solution *s)
         uint32_t row = i / COLUMNS, column = i % COLUMNS;
         for (uint32_t k = 0; k < depth; k++)
             s->want[i] += known_value(1, row * depth + k) * known_value(2, column * depth + k);
-        s->want[i] = s->want[i] * (mixed ? (double)SMALL : 1) + known_value(3, column);
+        s->want[i] = s->want[i] * (mixed ? KNOWN_SMALL : 1) + known_value(3, column);
     }
     return known_run(s, c, 1);
 }

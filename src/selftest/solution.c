@@ -60,6 +60,22 @@ fail:
     return status;
 }
 
+enum vka_status known_shrink(struct solution *s, struct vka_tensor *tensor, uint32_t seed,
+                             uint32_t first)
+{
+    struct log *log = &s->device->log;
+    enum vka_status status = VKA_OK;
+    const uint32_t n = (uint32_t)vka_tensor_count(tensor);
+    uint16_t *values = malloc(n * sizeof *values);
+    CHECK_ALLOC(values);
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = dtype_to_f16(known_value(seed, i) * (float)(i % 2 == first ? KNOWN_SMALL : 1));
+    TRY(vka_tensor_write(tensor, values, n * sizeof *values));
+fail:
+    free(values);
+    return status;
+}
+
 /* Sets *s->right to whether all elements are as wanted; NaN never is. */
 static enum vka_status compare(struct solution *s, struct vka_tensor *tensor)
 {

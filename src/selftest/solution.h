@@ -27,6 +27,12 @@ float known_value(uint32_t seed, uint32_t index);
 enum vka_status known_tensor(struct solution *s, enum vka_dtype dtype, uint32_t rank,
                              const uint32_t *shape, uint32_t seed, struct vka_tensor **tensor);
 
+/* Writes a tensor of float16 made from this seed once more, with every second element from `first` on
+ * times KNOWN_SMALL: subnormal. */
+#define KNOWN_SMALL 0x1p-17
+enum vka_status known_shrink(struct solution *s, struct vka_tensor *tensor, uint32_t seed,
+                             uint32_t first);
+
 /* Allocates s->want for a tensor, filled with 0. */
 enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor);
 

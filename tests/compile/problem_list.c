@@ -247,7 +247,7 @@ static bool list_coop2(struct vka_device *device, enum kernel kernel, struct pip
     set_join(&device->caps.without,
              set_minus(KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_coop2_f16,
                                   KERNEL_attention_coop2_ext_f16, KERNEL_attention_tile,
-                                  KERNEL_attention_row),
+                                  KERNEL_attention_tile_mixed, KERNEL_attention_row),
                        KERNEL_SET(kernel)));
     for (uint32_t dim = 64; dim <= 128; dim *= 2)
         ok &= list_prefill(device, VKA_F16, dim, 8192, false, list);

@@ -26,6 +26,11 @@ bool is_attention_coop(enum kernel kernel)
            attention_reduces_matrices(kernel);
 }
 
+static bool is_attention_tile(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_tile || kernel == KERNEL_attention_tile_mixed;
+}
+
 static bool takes_bf16(enum kernel kernel)
 {
     return kernel == KERNEL_attention_coop_bf16 || kernel == KERNEL_attention_coop2_bf16 ||
@@ -50,7 +55,7 @@ static bool concerns(const struct check *c, int mask, int scores, uint32_t n_kv)
 static uint32_t draw_rows(struct check *c, uint32_t set)
 {
     bool many = c->kernel == KERNEL_attention_map ||
-                (c->kernel == KERNEL_attention_tile && set % 3 == 0) ||
+                (is_attention_tile(c->kernel) && set % 3 == 0) ||
                 (is_attention_coop(c->kernel) && rng_chance(&c->rng, 50));
     return many ? 70 : c->kernel == KERNEL_attention_feature && set % 2 ? 1 : 5;
 }
@@ -150,6 +155,8 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         take_vectors(&p, set);
     else if (is_fused(c) && !coop)
         problem_share(&p, set);
+    if (c->kernel == KERNEL_attention_tile_mixed)
+        p.q = p.k = p.past = VKA_F16;
     if (is_fused(c) && rng_chance(rng, 15)) { /* a copy, which the kernel does not read */
         p.has_present = true;
         p.present = types[rng_range(rng, 0, 2)];

@@ -121,6 +121,8 @@ void check_fail(struct check *c, const char *text, const char *why)
 /* What takes the problems that a kernel does not; KERNEL_COUNT: it takes all. */
 static enum kernel stand_in(enum kernel kernel)
 {
+    if (kernel == KERNEL_attention_tile_mixed)
+        return KERNEL_attention_tile;
     return kernel == KERNEL_attention_address ? KERNEL_attention_row : KERNEL_COUNT;
 }
 
@@ -314,7 +316,9 @@ static void check_sample(struct check *c, void (*check)(struct check *c))
 {
     c->only = LONG_MAX;
     check(c); /* counts */
-    const bool dear = c->kernel == KERNEL_attention_tile || c->kernel == KERNEL_attention_decode;
+    const bool dear = c->kernel == KERNEL_attention_tile ||
+                      c->kernel == KERNEL_attention_tile_mixed ||
+                      c->kernel == KERNEL_attention_decode;
     c->period = c->n_case < MANY_CASES ? SAMPLE : dear ? SAMPLE_OF_DEAR : SAMPLE_OF_MANY;
     c->half = turn_of(2);
     c->halved = c->half < 2 && c->n_case >= LEAST_HALVED * c->period && compiles_long(c->kernel);

@@ -22,10 +22,10 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
         [LARGE_KERNELS_USUAL] = NO_KERNELS,
         [LARGE_KERNELS_GPU] = cpu,
         [LARGE_KERNELS_TILE] = set_union(cpu, coop),
-        [LARGE_KERNELS_PLAIN] =
-            set_union(coop, KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel,
-                                       KERNEL_attention_texel, KERNEL_attention_address,
-                                       KERNEL_attention_feature, KERNEL_attention_tile)),
+        [LARGE_KERNELS_PLAIN] = set_union(
+            coop, KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel, KERNEL_attention_texel,
+                             KERNEL_attention_address, KERNEL_attention_feature,
+                             KERNEL_attention_tile, KERNEL_attention_tile_mixed)),
     };
     uint32_t any = rng_range(rng, 0, 2 * LARGE_KERNELS_COUNT - 1); /* usual as often as not */
     p->a.disabled_kernels = sets[kernels >= 0                ? kernels

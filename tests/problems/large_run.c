@@ -232,10 +232,10 @@ bool large_failed(struct vka_device *device, enum vka_status status, struct larg
 
 /* These keep the context of a row in registers, which have no room for sums of blocks of keys:
  * their chains of 16,384 are as far off as 5e-8 where all addends are of one size. */
-#define LONG_CHAINS                                                                    \
-    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_coop_f16, \
-               KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16,                 \
-               KERNEL_attention_coop2_bf16, KERNEL_attention_coop2_ext_f16,            \
+#define LONG_CHAINS                                                                               \
+    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_tile_mixed,          \
+               KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16, \
+               KERNEL_attention_coop2_bf16, KERNEL_attention_coop2_ext_f16,                       \
                KERNEL_attention_coop2_ext_bf16)
 
 struct large_verdict large_verdict(const char *name, enum vka_dtype dtype,

@@ -56,7 +56,8 @@ static struct kernel_set kernels_without(uint32_t kind)
         set_union(address, KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel));
     const struct kernel_set decode = KERNEL_SET(KERNEL_attention_decode);
     const struct kernel_set most =
-        set_union(rows, KERNEL_SET(KERNEL_attention_tile, KERNEL_attention_decode));
+        set_union(rows, KERNEL_SET(KERNEL_attention_tile, KERNEL_attention_tile_mixed,
+                                   KERNEL_attention_decode));
     const struct kernel_set coop =
         KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16);
     const struct kernel_set kinds[KINDS] = {NO_KERNELS,
@@ -106,7 +107,7 @@ void ragged_draw(struct problem *p, uint64_t seed)
 
 void ragged_fit(struct vka_device *device, struct problem *p)
 {
-    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile);
+    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile, KERNEL_attention_tile_mixed);
     const enum kernel coop =
         p->q == VKA_F16 ? KERNEL_attention_coop_f16 : KERNEL_attention_coop_bf16;
     const enum kernel coop2 =

@@ -65,7 +65,7 @@ static double work_of(const struct problem *p, const struct problem_bounds *boun
  * it. */
 static void draw_kernels(struct problem *p, struct rng *rng)
 {
-    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile);
+    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile, KERNEL_attention_tile_mixed);
     const struct kernel_set address =
         KERNEL_SET(KERNEL_attention_address, KERNEL_attention_feature);
     const struct kernel_set rows = set_union(address, KERNEL_SET(KERNEL_attention_row));

@@ -157,10 +157,10 @@ static void bits_of_gpu_kernels(void **state)
 }
 
 /* The kernels of fused attention but those for matrix units, and what splits of keys need. */
-#define NOT_MATRICES                                                                     \
-    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_address, KERNEL_attention_texel,   \
-               KERNEL_attention_tile, KERNEL_attention_feature, KERNEL_attention_decode, \
-               KERNEL_attention_merge)
+#define NOT_MATRICES                                                                         \
+    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_address, KERNEL_attention_texel,       \
+               KERNEL_attention_tile, KERNEL_attention_tile_mixed, KERNEL_attention_feature, \
+               KERNEL_attention_decode, KERNEL_attention_merge)
 
 /* By the kernels for matrix units, the keys not split, as splits would not be cut. */
 static void bits_of_matrix_units(void **state)

@@ -387,7 +387,7 @@ static void check_decode_sizes(const struct caps *caps, const struct attention_p
 static void check_attention_tile(const struct caps *caps, const struct attention_problem *p,
                                  const struct attention_choice *c)
 {
-    if (c->kernel == KERNEL_attention_tile)
+    if (c->kernel == KERNEL_attention_tile || c->kernel == KERNEL_attention_tile_mixed)
         check_tile_sizes(caps, p, c);
     else if (c->kernel == KERNEL_attention_decode)
         check_decode_sizes(caps, p, c);

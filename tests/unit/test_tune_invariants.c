@@ -59,8 +59,11 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_int_equal(c.columns, c.subs_n * c.mats_n * c.size.n);
         return;
     }
-    if (c.kernel == KERNEL_matmul_few) {
-        uint32_t blocks = c.lanes / c.columns, fours = c.vectors * (p->b_type == VKA_F32 ? 1 : 2);
+    bool mixed = c.kernel == KERNEL_matmul_few_mixed || c.kernel == KERNEL_matmul_tile_mixed;
+    assert_true(!mixed || (p->a_type == VKA_F16 && p->b_type == VKA_F16 && !p->hidden));
+    if (c.kernel == KERNEL_matmul_few || c.kernel == KERNEL_matmul_few_mixed) {
+        uint32_t blocks = c.lanes / c.columns;
+        uint32_t fours = c.vectors * (p->b_type == VKA_F32 || mixed ? 1 : 2);
         uint32_t vectors = c.rows * blocks * FEW_PITCH(fours) + c.lanes * FEW_PITCH(c.vectors);
         assert_in_range(16 * vectors, 1, has->max_shared_memory);
         assert_in_range(c.lanes, 32, has->max_workgroup);
@@ -71,8 +74,8 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_true(p->b_vectors && !c.b_tile);
         return;
     }
-    if (c.kernel == KERNEL_matmul_tile) {
-        uint32_t shared = TILE_DEPTH * (c.rows + c.columns + 8) * 4;
+    if (c.kernel == KERNEL_matmul_tile || c.kernel == KERNEL_matmul_tile_mixed) {
+        uint32_t shared = TILE_DEPTH / (mixed ? 2 : 1) * (c.rows + c.columns + 8) * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
         assert_in_range(c.side * c.side, 1, has->max_workgroup);
         assert_true(c.tile_m > 0 && c.tile_n > 0);

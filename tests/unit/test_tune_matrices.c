@@ -358,6 +358,31 @@ static void variants_of_few_keys(void **state)
         }
 }
 
+/* Where an instruction adds two products of float16; words of two take half the shared memory. */
+static void mixed_tiles(void **state)
+{
+    (void)state;
+    struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 128, .value_dim = 128};
+    struct attention_choice c, plain;
+    struct caps amd = discrete, caps;
+    amd.properties.vendor_id = VENDOR_AMD;
+    caps = amd;
+    caps.mixed_dot = caps.properties.float16 = true;
+    p.q_type = VKA_F16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile); /* keys are float32 */
+    p.kv_type = VKA_F16;
+    tune_attention(&caps, &p, &c);
+    tune_attention(&amd, &p, &plain);
+    assert_int_equal(c.kernel, KERNEL_attention_tile_mixed);
+    assert_true(c.usable && c.preferred && c.tile == plain.tile && c.keys == plain.keys);
+    assert_true(tune_attention_shared(&c) < tune_attention_shared(&plain));
+    caps.kernels[KERNEL_attention_tile_mixed] = KERNEL_WRONG;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+}
+
 TEST_PROGRAM(tune_matrices)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +395,7 @@ TEST_PROGRAM(tune_matrices)
         cmocka_unit_test(flexible_matrices_of_cpu_drivers),
         cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(few_registers),
+        cmocka_unit_test(mixed_tiles),
         cmocka_unit_test(variants_of_few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

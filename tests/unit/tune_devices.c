@@ -150,12 +150,14 @@ struct caps vary(const struct caps *device)
         KERNEL_matmul_address, KERNEL_matmul_texel, KERNEL_matmul_lane4, KERNEL_matmul_few,
         KERNEL_matmul_lane8, KERNEL_matmul_coop_f16, KERNEL_attention_coop_f16,
         KERNEL_attention_coop2_f16, KERNEL_attention_coop2_ext_f16, KERNEL_softmax_subgroup,
-        KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_map, KERNEL_attention_merge);
+        KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_map, KERNEL_attention_merge,
+        KERNEL_matmul_few_mixed, KERNEL_attention_tile_mixed);
     struct caps caps = *device;
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
     caps.int64 = below(2);
     caps.int8 = below(2);
+    caps.mixed_dot = below(2);
     caps.without = NO_KERNELS;
     if (below(2))
         for (int k = 0; k < KERNEL_COUNT; k++)
