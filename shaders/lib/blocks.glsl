@@ -127,6 +127,11 @@ vec4 grid_values(uint entry, uint signs, uint type)
 #define BYTES_BIAS(type)                                                                           \
     ((type) == TYPE_Q6_K ? 32 : (type) == TYPE_Q3_K ? 4 : IS_TERNARY(type) ? 1 : 0)
 
+// Values of a row of the tensor that is read.
+#ifndef ROW_VALUES
+#define ROW_VALUES p.k
+#endif
+
 // Makes functions of values k .. k + 3, k a multiple of 4, of the row that begins at byte `line` of a
 // buffer: vec4 name(line, k, type); and what it is made of, vec4 name_integers(), exact small
 // numbers, and vec2 name_scale(), a scale and an offset that hold for 16 values from a multiple of
@@ -138,6 +143,12 @@ vec4 grid_values(uint entry, uint signs, uint type)
     {                                                                                              \
         uint shift = 8u * (at & 3u);                                                               \
         return words[at >> 2] >> shift | words[(at + 3u) >> 2] << 1 << (31u - shift);              \
+    }                                                                                              \
+    /* Four int8 of a row, which ends at any byte: behind its end they are any. */                 \
+    uint name##_int8_word(uint line, uint k)                                                       \
+    {                                                                                              \
+        uint at = line + k, last = line + (ROW_VALUES - 1u), shift = 8u * (at & 3u);               \
+        return words[at >> 2] >> shift | words[min(at + 3u, last) >> 2] << 1 << (31u - shift);     \
     }                                                                                              \
     uint name##_byte(uint at) { return words[at >> 2] >> 8u * (at & 3u) & 0xffu; }                 \
     uint name##_short(uint at) { return words[at >> 2] >> 8u * (at & 2u) & 0xffffu; }              \
@@ -277,7 +288,7 @@ vec4 grid_values(uint entry, uint signs, uint type)
     {                                                                                              \
         uint i = k % BLOCK_VALUES(type), at = line + k / BLOCK_VALUES(type) * BLOCK_BYTES(type);   \
         if (type == TYPE_I8)                                                                       \
-            return signed_bytes(name##_word(at));                                                  \
+            return signed_bytes(name##_int8_word(line, k));                                        \
         if (HAS_GRID(type))                                                                        \
             return name##_integers_grid(at, i, type);                                              \
         if (type == TYPE_Q8_0)                                                                     \

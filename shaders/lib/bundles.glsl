@@ -30,6 +30,9 @@ const bool RAW_HALVES = BUNDLE_TYPE == TYPE_Q6_K;
 const uint BLOCK_HALVES = BLOCK_BYTES(TYPE_Q6_K) / 2;
 // Vectors that hold the half words of a tile's row; the first begins at most 7 before them.
 #define RAW_HALF_VECTORS(depth) (((depth) / 256 * BLOCK_HALVES + 14) / 8)
+// Whether a tile's row reaches into the last of them, wherever in the first one it begins.
+#define RAW_HALF_WHOLE(depth) \
+    (RAW_HALF_VECTORS(depth) == ((depth) / 256 * BLOCK_HALVES + 7) / 8)
 
 // Half words that are loaded in front of k0 of a row; `first`: where row 0 begins.
 uint half_skew(uint first, uint row, uint k0)

@@ -211,7 +211,7 @@ void find_vectors(uint a_base, uint b_base, uvec2 first)
 void load_raw(uint k0)
 {
     uint skip = k0 / 128 * BUNDLE_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
-    bool whole = (EDGE & COOP_EDGE_K) == 0 && RAW_WORDS % 4 == 0;
+    bool inside = (EDGE & COOP_EDGE_K) == 0, whole = inside && RAW_WORDS % 4 == 0;
     [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
         uint vector = gl_LocalInvocationIndex + i * THREADS;
         raw_next[i] = uvec4(0);
@@ -219,7 +219,7 @@ void load_raw(uint k0)
             continue;
         if (RAW_HALVES)
             raw_next[i] = load_half_vector(raw_at[i], k0, vector % RAW_VECTORS,
-                                          (EDGE & COOP_EDGE_K) == 0);
+                                           inside && RAW_HALF_WHOLE(DEPTH));
         else
             raw_next[i] = load_raw_vector(raw_at[i] + skip, vector % RAW_VECTORS * 4, count, whole);
     }

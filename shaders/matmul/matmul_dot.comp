@@ -85,7 +85,7 @@ int packed_dot(int x, int y, spirv_literal int format);
 uint line_bytes(uint line, uint k)
 {
     if (B_TYPE == TYPE_I8)
-        return load_quants_word(line + k);
+        return load_quants_int8_word(line, k);
     if (HAS_BYTES(B_TYPE))
         return load_quants_bytes(line, k, B_TYPE);
     return pack_bytes(load_quants_integers(line, k, B_TYPE));

@@ -5,6 +5,7 @@
 #include "params/model.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
+#define ROW_VALUES p.size3
 #include "lib/blocks.glsl"
 
 layout(constant_id = GATHER_TABLE_TYPE) const uint TABLE_TYPE = 0;

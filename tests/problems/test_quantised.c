@@ -2,6 +2,7 @@
  * least limits and budget, with the same bits.
  *
  *     test_gpu quantised [--seed N] [--count N] [--each N] [--rules N] [--activations 1] [--type NAME]
+ *                        [--ends 1]
  *
  * --each N: N seeds in a row have types, bias, relu and kind of activations alike, so that they share
  * pipelines; sizes, views and numbers are each seed's own.
@@ -13,6 +14,9 @@
  * --activations 1: all with quantised activations, which are a seventh of the others.
  *
  * --type NAME: weights of that type alone, such as q6_K.
+ *
+ * --ends 1: weights that end where their binding does, in rows of an odd number of values or, of blocks, of
+ * whole vectors of 16 bytes: what reads past the last one is seen by the tests bounds_.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -48,6 +52,7 @@ struct data {
 static unsigned problems_of[KERNEL_COUNT]; /* problems whose product is of the kernel */
 static bool gpu_rules;
 static bool activations; /* all are quantised */
+static bool ends;        /* of weights and of their bindings are the same */
 static bool matrices;    /* float16 inputs alone, which matrix units take */
 static const char *type; /* of all weights, or NULL */
 
@@ -85,6 +90,16 @@ static struct problem draw(struct rng *alike, struct rng *rng)
     p.integers =
         activations || (!matrices && rng_chance(alike, 15) && dtype_has_integers(p.weight));
     return p;
+}
+
+/* Weights of whole vectors of 16 bytes, so that the binding has no byte behind them. */
+static void end_with_binding(struct problem *p)
+{
+    uint32_t values;
+    vka_dtype_block(p->weight, &values, NULL);
+    p->n = 16;
+    p->k = values == 1 ? p->k / 4 * 4 + 1 : divide_up(p->k, 8 * values) * 8 * values;
+    p->more_rows = p->more_blocks = p->first_row = 0;
 }
 
 static double rounded(enum vka_dtype dtype, double x)
@@ -287,9 +302,11 @@ static uint8_t *run_cut(struct vka_device *device, const struct problem *p, cons
 static bool one(struct vka_device *device, uint64_t seed, uint64_t each, double worst[3])
 {
     struct rng rng = {seed}, alike = {seed - seed % each};
-    const struct problem p = draw(each > 1 ? &alike : &rng, &rng);
+    struct problem p = draw(each > 1 ? &alike : &rng, &rng);
     struct data d;
     struct ran whole, sliced;
+    if (ends)
+        end_with_binding(&p);
     make(&rng, device, &p, &d);
     uint8_t *got = run(device, &p, &d, VKA_NO_BUDGET, &whole);
     uint8_t *cut = run_cut(device, &p, &d, &sliced);
@@ -314,7 +331,7 @@ static bool one(struct vka_device *device, uint64_t seed, uint64_t each, double 
 
 TEST_PROGRAM_ARGUMENTS(quantised)
 {
-    uint64_t seed = 1, count = 100, each = 1, rules = 0, quantised = 0, failed = 0;
+    uint64_t seed = 1, count = 100, each = 1, rules = 0, quantised = 0, bound = 0, failed = 0;
     double worst[3] = {0};
     struct vka_device *device = NULL;
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -326,6 +343,7 @@ TEST_PROGRAM_ARGUMENTS(quantised)
           : strcmp(argv[i], "--each") == 0        ? &each
           : strcmp(argv[i], "--rules") == 0       ? &rules
           : strcmp(argv[i], "--activations") == 0 ? &quantised
+          : strcmp(argv[i], "--ends") == 0        ? &bound
                                                   : &count) = strtoull(argv[i + 1], NULL, 10);
     }
     const struct vka_device_info info =
@@ -338,6 +356,7 @@ TEST_PROGRAM_ARGUMENTS(quantised)
         device->caps.properties.type = VKA_DEVICE_DISCRETE;
     gpu_rules = rules != 0;
     activations = quantised != 0;
+    ends = bound != 0;
     matrices = rules == 2;
     if (type_from(0, is_drawn) == VKA_DTYPE_COUNT) {
         fprintf(stderr, "no quantised weights are of type %s\n", type);
