@@ -315,6 +315,40 @@ static void test_matmul(void **unused)
     assert_int_equal(matmul_budget_axis(&plan, &op, &choice), -1);
 }
 
+/* Sums that wait for the next span of k, two floats a result, fit a binding and an allocation, or are of the
+ * least slice. */
+static void test_matmul_sums(void **unused)
+{
+    (void)unused;
+    struct vka_device device = {0};
+    struct vka_plan plan = {.device = &device, .budget = 1e300};
+    struct vka_device_properties *p = &plan.caps.properties;
+    const struct matmul_choice choice = {.kernel = KERNEL_matmul_tile, .rows = 32, .columns = 64};
+    unsigned halved[4] = {0};
+    for (int round = 0; round < 1000; round++) {
+        struct matmul_op op = {.group = draw(1, 2), .a.shape.size = {1, 1, 1, 5000}};
+        const uint32_t size[4] = {draw(1, 9), op.group * draw(1, 9), draw(1, 3), draw(1, 9999)};
+        const uint32_t shortest[4] = {1, op.group, 1, 64};
+        memcpy(op.c.shape.size, size, sizeof size);
+        p->max_buffer_range = draw(1u << 16, 1u << 20);
+        p->max_allocation = draw(1u << 16, 1u << 20);
+        int axis;
+        while ((axis = matmul_axis_of_k(&plan, &op, &choice)) != AXIS_K) {
+            assert_in_range(axis, 0, 3);
+            uint32_t *cut = &op.c.shape.size[axis];
+            assert_true(*cut > shortest[axis]);
+            *cut = *cut / 2 < shortest[axis] ? shortest[axis] : *cut / 2;
+            halved[axis]++;
+        }
+        uint64_t sums = 8;
+        for (int i = 0; i < 4; i++)
+            sums *= op.c.shape.size[i];
+        assert_true(sums <= p->max_buffer_range && sums <= p->max_allocation);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(halved[i] > 10);
+}
+
 /* Slices along k of rows that a kernel reads by aligned vectors of 16 bytes begin at vectors. */
 static void test_matmul_vectors(void **unused)
 {
@@ -337,11 +371,11 @@ static void test_matmul_vectors(void **unused)
 TEST_PROGRAM(prediction)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group_named),    cmocka_unit_test(test_group_any),
-        cmocka_unit_test(test_time),           cmocka_unit_test(test_count_keys),
-        cmocka_unit_test(test_count_unknown),  cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_work_adds_up),   cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_matmul_vectors),
+        cmocka_unit_test(test_group_named),   cmocka_unit_test(test_group_any),
+        cmocka_unit_test(test_time),          cmocka_unit_test(test_count_keys),
+        cmocka_unit_test(test_count_unknown), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_work_adds_up),  cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_matmul_sums),   cmocka_unit_test(test_matmul_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,10 @@ int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
     uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 8;
     if (op->a.shape.size[3] <= matmul_least_k(op, choice))
         return CUT_FITS;
-    return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
+    int axis = sums > least(p->max_buffer_range, p->max_allocation)
+                   ? matmul_first_axis(op, choice, 1)
+                   : CUT_FITS;
+    return axis == CUT_FITS ? AXIS_K : axis;
 }
 
 int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,

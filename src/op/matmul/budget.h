@@ -12,7 +12,8 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
  * tile; CUT_FITS where all fits, or where the tile's k are few. */
 matmul_judge matmul_budget_axis;
 
-/* AXIS_K, or the rows where the sums of all of c would not fit; CUT_FITS where k cannot be halved. */
+/* AXIS_K, or the first axis of c where the sums of all of it would not fit, which are two floats a result;
+ * CUT_FITS where k cannot be halved. */
 int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
                      const struct matmul_choice *choice);
 

@@ -262,7 +262,8 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     bool vectors = one_type || choice.kernel == KERNEL_matmul_few ||
                    choice.kernel == KERNEL_matmul_few_half || choice.kernel == KERNEL_matmul_tile;
     bool a = !op.integers && plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
-    bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
+    /* Sums for the next span are two a result, as near as they can be. */
+    bool c = !op.span.keeps && plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
     if (vectors) { /* true of the rows before packing only */
         choice.a_vec &= !a;
         choice.b_vec = b ? 0 : choice.b_vec;
