@@ -11,6 +11,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "core/arith.h"
+#include "op/train/sum.h"
 #include "params/params.h"
 #include "params/model.h"
 #include "test_program.h"
@@ -129,6 +130,41 @@ static void training(void **state)
     check_made(&made);
 }
 
+/* Sums over any axes to 16 bits, whose neighbours are stored as words: check_passes asks of each pass
+ * whether they are. */
+static void sums(void **state)
+{
+    (void)state;
+    unsigned n_made = 0, pairs = 0, single = 0;
+    for (int round = 0; round < 300; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const unsigned reduced = 1 + below(15);
+        uint32_t size[4], y_size[4];
+        draw_shape(size, 12, 34);
+        for (unsigned i = 0; i < 4; i++)
+            y_size[i] = reduced >> i & 1 ? 1 : size[i];
+        struct vka_tensor *x = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
+        struct vka_tensor *y = draw_tensor(device, below(4) ? VKA_F16 : VKA_F32, y_size, false);
+        if (x && y &&
+            is_made(device, plan_sum_axes(plan, &(const struct sum_axes){.name = "sum",
+                                                                         .a = *x,
+                                                                         .y = *y,
+                                                                         .reduced = reduced,
+                                                                         .term = TERM_VALUE,
+                                                                         .scale = 1}))) {
+            n_made++;
+            check_passes(plan);
+            for (size_t i = 0; i < plan->n_pass; i++)
+                *(plan->passes[i].key.spec[AXES_PAIRS] ? &pairs : &single) += 1;
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&y);
+    }
+    assert_true(n_made > 100 && pairs > 30 && single > 100);
+}
+
 /* Gradients of tables of many rows. */
 static void table_gradients(void **state)
 {
@@ -237,7 +273,7 @@ TEST_PROGRAM(index_model)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(around),          cmocka_unit_test(training),
         cmocka_unit_test(table_gradients), cmocka_unit_test(attention_gradients),
-        cmocka_unit_test(tables),
+        cmocka_unit_test(tables),          cmocka_unit_test(sums),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }
