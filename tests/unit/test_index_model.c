@@ -1,5 +1,6 @@
 /* Operations around attention and of training over tensors of more than 2^31 and 2^32 elements, see
  * test_index.c. SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 
 #include "core/arith.h"
 #include "op/train/sum.h"
+#include "params/each.h"
 #include "params/params.h"
 #include "params/model.h"
 #include "test_program.h"
@@ -165,6 +167,49 @@ static void sums(void **state)
     assert_true(n_made > 100 && pairs > 30 && single > 100);
 }
 
+#define ROW_LOOPS 140 /* by which short rows are predicted less, far from any limit */
+
+/* Iterations of the loops of sample.comp that a lane makes at most for a row of n logits. */
+static double sample_loops(uint32_t n)
+{
+    const double each = SAMPLE_LANES * SAMPLE_EACH, read = ceil(n / each), reduced = 7;
+    const double own = ceil((n / SAMPLE_LANES + 1) / (double)SAMPLE_EACH); /* of a draw */
+    const double searches = 2 * 32 * (1 + read + reduced);                 /* of top_k and top_p */
+    return searches + 2 * (read + reduced) + 2 * own + 2 * SAMPLE_LANES;
+}
+
+/* What is predicted of draws is not less than they take. */
+static void draws(void **state)
+{
+    (void)state;
+    unsigned n_pass = 0, shared = 0;
+    assert_int_equal(SAMPLE_LANES, 1 << 7);
+    for (int round = 0; round < 300; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const uint32_t size[2] = {any_size(10), any_size(22)};
+        struct vka_tensor *x = NULL, *y = NULL;
+        if (vka_tensor_create(device, below(2) ? VKA_F32 : VKA_F16, 2, size, &x) == VKA_OK &&
+            vka_tensor_create(device, VKA_I32, 1, size, &y) == VKA_OK &&
+            is_made(device,
+                    vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = x, .temperature = 1,
+                                                       .top_k = 9, .top_p = 0.5f, .output = y))))
+            for (size_t i = 0; i < plan->n_pass; i++) {
+                const struct pass *pass = &plan->passes[i];
+                const double reads = 68.0 * size[1]; /* the searches and four passes more */
+                assert_true(pass->work.loops + ROW_LOOPS >= sample_loops(size[1]));
+                assert_true(pass->work.longest >= reads);
+                assert_true(pass->work.ops >= reads * pass->groups[0]);
+                shared += pass->groups[0] > 1;
+                n_pass++;
+            }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&y);
+    }
+    assert_true(n_pass > 200 && shared > 50);
+}
+
 /* Gradients of tables of many rows. */
 static void table_gradients(void **state)
 {
@@ -274,6 +319,7 @@ TEST_PROGRAM(index_model)
         cmocka_unit_test(around),          cmocka_unit_test(training),
         cmocka_unit_test(table_gradients), cmocka_unit_test(attention_gradients),
         cmocka_unit_test(tables),          cmocka_unit_test(sums),
+        cmocka_unit_test(draws),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }
