@@ -1,9 +1,9 @@
 // attention_backward on the device's matrix spans: 16-bit q, k, v and dy of one type, float32 scores,
 // softmax and sums. COLUMNS subgroups take M own rows: each scores some of the others of a step,
 // and adds some of the features. Operands of both products go through shared memory, but for own rows
-// in the forms of backward_direct.glsl; the results stay in matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those
-// of an own row times the power of two that uses the range of the type. Sums are those of a step,
-// then of a span.
+// in the forms of backward_direct.glsl; the results stay in matrices. Weights and gradients of scores
+// are rounded to 16 bits; float16 ones are those of an own row times the power of two that uses the
+// range of the type. Sums are those of a step, then of a span.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -66,6 +66,11 @@ const uint SCORES = OTHERS / N / COLUMNS; // matrices of a subgroup
 const uint TA = STAGE == BACKWARD_SUMS ? 0 : A / N / COLUMNS;
 const uint TB = OWNS_KEYS ? B / N / COLUMNS : 0;
 const uint T = TA + TB;
+// A subgroup adds to results of ROWS row groups of M. Where SPLIT is set it adds to one of both, A or B.
+const uint PAIRED = FORM == BACKWARD_BY_DEPTH ? 1 : 2 - OWN / M % 2;
+const bool SPLIT = (TB == 0 ? 0 : TA == TB ? PAIRED : 1) == 2; // no &&: glslang takes it for a branch
+const uint ROWS = SPLIT ? 2 : STAGE == BACKWARD_QUERIES ? (TA % 2 == 0 ? PAIRED : 1) : 1;
+const uint TILES_A = SPLIT ? T / ROWS : TA / ROWS; // matrices along the features, of each row group
 
 // A vector is 8 elements, one uvec4. Rows are padded by one vector, so that the rows of a matrix
 // start in different banks. The stage holds rows of own, then of others [row][vector of DEPTH]; or
@@ -74,26 +79,26 @@ const uint DEPTH8 = DEPTH / 8, PITCH = DEPTH8 + 1, TURNED_PITCH = OTHERS / 8 + 1
 const uint OPERANDS = (OWN + OTHERS) * PITCH;
 const uint TURNED = (OWNS_KEYS && B > A ? B : A) * TURNED_PITCH;
 const uint DEPTH_SIZE = OPERANDS > TURNED ? OPERANDS : TURNED;
-// The tile: scores or gradients of weights [own][4 others]; 16-bit gradients of scores [own][8 others],
-// then weights; matrices of results, M * N of each subgroup.
-const uint S_PITCH = OTHERS / 4 + 1, W_PITCH = OTHERS / 8 + 1;
-const uint WEIGHTS = OWN * W_PITCH, RESULTS = SUBGROUPS * M * N / 4;
-const uint SCORED = OWN * S_PITCH > 2 * WEIGHTS ? OWN * S_PITCH : 2 * WEIGHTS;
-const uint TILE = SCORED > RESULTS ? SCORED : RESULTS;
-// Where DIRECT is set, in one place after another: all features of others, as rows; scores and gradients of
-// weights; both sides' others turned; results. Beside them the weights. With APART the others turned
-// are beside them, and the weights lie where the scores were.
+// The tile: scores or gradients of weights, then matrices of results. With OWN_TILES those of a
+// subgroup lie beside those of the next one, and only that subgroup reads them. Weights: 16-bit
+// gradients of scores [own][8 others], then weights.
+const bool OWN_TILES = (FEW_REGISTERS ? LANES : 16) > 8; // else the compiler for DG2 spills
+const uint W_PITCH = OTHERS / 8 + 1, WEIGHTS = OWN * W_PITCH, TILE = OWN * (OTHERS / 4 + (OWN_TILES ? 0 : 1));
+const uint SCORED = TILE > 2 * WEIGHTS ? TILE : 2 * WEIGHTS;
+// Where DIRECT is set, in one place after another: all features of others, as rows; both sides' others
+// turned. Beside them the tile, then the weights. With APART the others turned are beside the tile, and
+// the weights lie where the rows were. Where there are no results the tile lies there.
 const bool DIRECT = FORM != BACKWARD_BY_DEPTH, APART = FORM == BACKWARD_APART;
 const uint HEAD_PITCH = HEAD / 8 + 1, VALUE_PITCH = VALUE / 8 + 1;
-const uint ROWS_SIZE = OTHERS * (HEAD_PITCH + VALUE_PITCH), PAIR_SIZE = 2 * OWN * S_PITCH;
+const uint ROWS_SIZE = OTHERS * (HEAD_PITCH + VALUE_PITCH);
 const uint BOTH_TURNED = STAGE == BACKWARD_SUMS ? 0 : (OWNS_KEYS ? A + B : A) * TURNED_PITCH;
 const uint KEPT = STAGE == BACKWARD_SUMS ? 0 : (OWNS_KEYS ? 2 : 1) * WEIGHTS;
-const uint LONGER = ROWS_SIZE > PAIR_SIZE ? ROWS_SIZE : PAIR_SIZE;
-const uint LONGEST = LONGER > RESULTS ? LONGER : RESULTS; // PAIR_SIZE is more than KEPT
-const uint POOL = APART || LONGEST > BOTH_TURNED ? LONGEST : BOTH_TURNED;
-const uint TURNED_AT = APART ? POOL : 0;
-const uint TILE_AT = DIRECT ? 0 : DEPTH_SIZE, WEIGHTS_AT = APART ? 0 : DIRECT ? POOL : DEPTH_SIZE;
-shared uvec4 stage[DIRECT ? POOL + (APART ? BOTH_TURNED : KEPT) : DEPTH_SIZE + TILE];
+const uint BESIDE = T == 0 ? TILE : APART ? KEPT : BOTH_TURNED;
+const uint POOL = ROWS_SIZE > BESIDE ? ROWS_SIZE : BESIDE;
+const uint TILE_AT = DIRECT ? (T == 0 ? 0 : POOL) : DEPTH_SIZE, WEIGHTS_AT = APART ? 0 : TILE_AT;
+const uint TURNED_AT = APART ? POOL + TILE : 0;
+const uint AFTER_POOL = T == 0 ? 0 : APART ? TILE + BOTH_TURNED : TILE > KEPT ? TILE : KEPT;
+shared uvec4 stage[DIRECT ? POOL + AFTER_POOL : DEPTH_SIZE + SCORED];
 #ifndef BFLOAT16
 shared uint tops[2 * OWN]; // bits of the largest of each row: gradients of scores, then weights
 shared vec4 factors[2 * OWN / 4]; // matrices are loaded from multiples of 16 bytes
@@ -103,7 +108,8 @@ shared uvec2 ranges[QUERIES]; // of visible keys, but for the mask
 shared vec4 infos[QUERIES];   // log-sum-exp, 1 / Z, Z, Y, see BACKWARD_ROW_
 // Their sizes are multiples of 16 bytes, as what some compilers lay after them needs.
 shared uint bounds[8]; // least first key, greatest end, greatest first, least end, a row sees no key
-shared uint nonfinite[4]; // first and end of the others of steps that had NaN or Inf
+shared uint nonfinite[4]; // first and end of the others of steps that had NaN or Inf, dead_steps
+#define dead_steps nonfinite[2] // bits of the steps with rows that see no key
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
 #define LEFT coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
@@ -120,10 +126,24 @@ bool tested; // some weight of the step may be hidden
 
 uint column() { return gl_SubgroupID % COLUMNS; }
 uint first_lane_row() { return gl_SubgroupID / COLUMNS * M; } // of the tile
-uint lane_row() { return gl_LocalInvocationIndex / LANES_X; }
-uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
+// A lane has eight scores of a row; where OWN_TILES is set one of its subgroup's own.
+const uint LANES_ROW = OWN_TILES ? N * SCORES / 8 : LANES_X;
+uint lane_of_rows() { return OWN_TILES ? gl_SubgroupInvocationID : gl_LocalInvocationIndex; }
+uint lane_row() { return (OWN_TILES ? first_lane_row() : 0) + lane_of_rows() / LANES_ROW; }
+uint lane_others()
+{
+    return (OWN_TILES ? column() * SCORES * N : 0) + lane_of_rows() % LANES_ROW * 8;
+}
+uint lane_place() { return TILE_AT + gl_SubgroupID * (M * N * SCORES / 4); } // of the subgroup's tile
+
+void subgroup_barrier_shared()
+{
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                   gl_SemanticsAcquireRelease);
+}
 
 #define KEEPS_MASK !FEW_REGISTERS
+#define BOUNDS_BY_ENDS (!FEW_REGISTERS)
 #define LANE_A_QUERY // QUERIES are not more than THREADS
 #include "train/backward_scores.glsl"
 
@@ -131,8 +151,29 @@ uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
 
 // ---- A step -------------------------------------------------------------------------------------
 
-// Sets the tile to the scores of own rows with the others, or (second) the gradients of their weights.
-void multiply(bool second, uint other)
+const uint TILE_PITCH = OWN_TILES ? 2 * LANES_ROW : OTHERS / 4 + 1;
+uint tile_place() // of the subgroup's matrices
+{
+    return OWN_TILES ? lane_place()
+                     : TILE_AT + first_lane_row() * TILE_PITCH + column() * SCORES * (N / 4);
+}
+
+// Stores a subgroup's matrices, SCORES of them, into the tile and sets what this lane has of them.
+#define TAKE_SCORES(x, x0, x1)                                                                     \
+    [[unroll]] for (uint n = 0; n < SCORES; n++)                                                   \
+        coopMatStore(x[n], stage, tile_place() + n * (N / 4), TILE_PITCH,                          \
+                     gl_CooperativeMatrixLayoutRowMajor);                                          \
+    if (OWN_TILES)                                                                                 \
+        subgroup_barrier_shared();                                                                 \
+    else                                                                                           \
+        barrier();                                                                                 \
+    uint at_ = OWN_TILES ? lane_place() + 2 * gl_SubgroupInvocationID                              \
+                         : TILE_AT + lane_row() * TILE_PITCH + lane_others() / 4;                  \
+    x0 = uintBitsToFloat(stage[at_]);                                                              \
+    x1 = uintBitsToFloat(stage[at_ + 1]);
+
+// Sets this lane's scores of own rows with the others, or (second) the gradients of their weights.
+void multiply(bool second, uint other, out vec4 x0, out vec4 x1)
 {
     uint depth = second ? VALUE : HEAD;
     ACCUMULATOR x[SCORES];
@@ -154,16 +195,7 @@ void multiply(bool second, uint other)
             x[n] = coopMatMulAdd(a, b, x[n]);
         }
     }
-    [[unroll]] for (uint n = 0; n < SCORES; n++)
-        coopMatStore(x[n], stage,
-                     TILE_AT + first_lane_row() * S_PITCH + (column() * SCORES + n) * (N / 4),
-                     S_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-    barrier();
-}
-
-vec4 read_tile(uint i)
-{
-    return uintBitsToFloat(stage[TILE_AT + lane_row() * S_PITCH + lane_others() / 4 + i]);
+    TAKE_SCORES(x, x0, x1)
 }
 
 float greatest(vec4 x, vec4 y)
@@ -188,46 +220,65 @@ void store_weights(bool second, vec4 x, vec4 y)
 {
     uint row = (second ? OWN : 0) + lane_row();
 #ifndef BFLOAT16
-    float factor = factor_of(tops[row]), by = 1.0 / factor;
+    float by = 1.0 / factor_of(tops[row]);
     x *= by;
     y *= by;
-    if (lane_others() == 0)
-        factors[row / 4][row % 4] = factor;
 #endif
     stage[WEIGHTS_AT + row * W_PITCH + lane_others() / 8] = pack(x, y);
 }
 
-// Adds others that lie turned at `turned` to the matrices from `sum` on, of which a subgroup has n.
+// Where a subgroup's results are: the first row of the first row group, whether they are those of B where
+// SPLIT is set, and its column of n matrices.
+uint first_sum_row() { return gl_SubgroupID / (COLUMNS * ROWS) * ROWS * M; }
+bool adds_second() { return SPLIT && gl_SubgroupID % (COLUMNS * ROWS) >= COLUMNS; }
+uint sum_column() { return gl_SubgroupID % (SPLIT ? COLUMNS : COLUMNS * ROWS); }
+
+// Adds others that lie turned at `turned` to the matrices from `sum` on: n of each row group of a subgroup.
 void add_turned(bool second, uint turned, uint sum, uint n)
 {
-    uint row = (second ? OWN : 0) + first_lane_row();
-    uint mine = turned + column() * n * N * TURNED_PITCH;
-    LEFT a[OTHERS / K];
-    [[unroll]] for (uint k = 0; k < OTHERS / K; k++)
-        coopMatLoad(a[k], stage, WEIGHTS_AT + row * W_PITCH + k * (K / 8), W_PITCH,
+    uint row = (second ? OWN : 0) + first_sum_row();
+    uint mine = turned + sum_column() * n * N * TURNED_PITCH;
+    LEFT a[2 * (OTHERS / K)];
+    [[unroll]] for (uint i = 0; i < ROWS * (OTHERS / K); i++)
+        coopMatLoad(a[i], stage,
+                    WEIGHTS_AT + (row + i % ROWS * M) * W_PITCH + i / ROWS * (K / 8), W_PITCH,
                     gl_CooperativeMatrixLayoutRowMajor);
 #ifndef BFLOAT16
-    ACCUMULATOR factor;
-    coopMatLoad(factor, factors, row / 4, 0, gl_CooperativeMatrixLayoutColumnMajor);
+    ACCUMULATOR factor[2];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        coopMatLoad(factor[r], factors, (row + r * M) / 4, 0,
+                    gl_CooperativeMatrixLayoutColumnMajor);
 #endif
     [[unroll]] for (uint j = 0; j < n; j++) {
+        ACCUMULATOR x[2];
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
 #ifdef BFLOAT16
-        ACCUMULATOR x = sums[sum + j];
+            x[r] = sums[sum + j * ROWS + r];
 #else
-        ACCUMULATOR x = ACCUMULATOR(0.0);
+            x[r] = ACCUMULATOR(0.0);
 #endif
         [[unroll]] for (uint k = 0; k < OTHERS / K; k++) {
             RIGHT b;
             coopMatLoad(b, stage, mine + j * N * TURNED_PITCH + k * (K / 8), TURNED_PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
-            x = coopMatMulAdd(a[k], b, x);
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                x[r] = coopMatMulAdd(a[k * ROWS + r], b, x[r]);
         }
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
 #ifdef BFLOAT16
-        sums[sum + j] = x;
+            sums[sum + j * ROWS + r] = x[r];
 #else
-        sums[sum + j] = sums[sum + j] + factor * x;
+            sums[sum + j * ROWS + r] = sums[sum + j * ROWS + r] + factor[r] * x[r];
 #endif
     }
+}
+
+void clear_tops()
+{
+#ifndef BFLOAT16
+    if (gl_LocalInvocationIndex < 2 * OWN) // which are not more than THREADS
+        tops[gl_LocalInvocationIndex] = 0;
+#endif
 }
 
 // Adds the others from feature `first` on.
@@ -245,29 +296,19 @@ void add_others(bool second, uint other, uint first, uint width, uint sum, uint 
 void step(uint other)
 {
     vec4 s0, s1, g0, g1;
-#ifndef BFLOAT16
-    if (!DIRECT)
-        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
-            tops[i] = 0;
-#endif
     if (DIRECT) {
-        multiply_both(other);
-        g0 = read_tile(OWN * S_PITCH);
-        g1 = read_tile(OWN * S_PITCH + 1);
-        s0 = scale * read_tile(0);
-        s1 = scale * read_tile(1);
+        multiply_both(other, s0, s1, g0, g1);
     } else {
-        multiply(false, other);
-        s0 = scale * read_tile(0);
-        s1 = scale * read_tile(1);
-        multiply(true, other); // waits before it writes
-        g0 = read_tile(0);
-        g1 = read_tile(1);
+        clear_tops();
+        multiply(false, other, s0, s1);
+        multiply(true, other, g0, g1); // waits before it writes
     }
+    s0 *= scale;
+    s1 *= scale;
     differentiate_all(s0, s1, g0, g1, other);
     if (STAGE == BACKWARD_SUMS) {
         vec4 s = s0 + s1, g = g0 + g1;
-        lane_sums[gl_LocalInvocationIndex] +=
+        lane_sums[lane_row() * LANES_X + lane_others() / 8] +=
             vec2((s.x + s.y) + (s.z + s.w), (g.x + g.y) + (g.z + g.w));
         return;
     }
@@ -276,7 +317,12 @@ void step(uint other)
     if (TB > 0)
         atomicMax(tops[OWN + lane_row()], floatBitsToUint(greatest(g0, g1)));
 #endif
-    barrier(); // all have read the tile
+    barrier(); // all have read their tile, and DIRECT rows
+#ifndef BFLOAT16
+    if (gl_LocalInvocationIndex < (TB > 0 ? 2 : 1) * OWN)
+        factors[gl_LocalInvocationIndex / 4][gl_LocalInvocationIndex % 4] =
+            factor_of(tops[gl_LocalInvocationIndex]);
+#endif
     store_weights(false, s0, s1);
     if (TB > 0)
         store_weights(true, g0, g1);
@@ -284,10 +330,15 @@ void step(uint other)
         if (!APART)
             store_both_turned(other);
         barrier();
-        if (TA > 0)
-            add_turned(false, TURNED_AT, 0, TA);
-        if (TB > 0)
-            add_turned(true, TURNED_AT + A * TURNED_PITCH, TA, TB);
+        if (SPLIT) {
+            add_turned(adds_second(), TURNED_AT + (adds_second() ? A * TURNED_PITCH : 0), 0,
+                       TILES_A);
+        } else {
+            if (TA > 0)
+                add_turned(false, TURNED_AT, 0, TILES_A);
+            if (TB > 0)
+                add_turned(true, TURNED_AT + A * TURNED_PITCH, TA, TB);
+        }
     } else {
         if (TA > 0)
             add_others(false, other, a_first, A, 0, TA);
@@ -306,14 +357,13 @@ float find_nonfinite(bool second, uint own, uint d)
     uint end = min(nonfinite[1], OWNS_KEYS ? p.n_q : p.mask.n_kv);
     [[dont_unroll]] for (uint other = nonfinite[0]; other < end; other++) {
         uint query = OWNS_KEYS ? other : own, key = OWNS_KEYS ? own : other;
-        bool dead = floatBitsToUint(rows[row_index(query) + BACKWARD_ROW_LOG_SUM]) == 0xff800000u;
+        bool dead = floatBitsToUint(rows[row_at(query) + BACKWARD_ROW_LOG_SUM]) == 0xff800000u;
         uvec2 range = range_of(query);
         bool weighs = key >= range.x && key < range.y;
         if (GENERAL && weighs)
             weighs = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);
         if (dead)
-            weighs = second && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO &&
-                     key < mask_end(batch_of());
+            weighs = second && key < (FEW_REGISTERS ? find_dead_end() : dead_end);
         if (!weighs)
             continue;
         uint word = DIRECT ? other_word(second, other, d)
@@ -329,7 +379,8 @@ float find_nonfinite(bool second, uint own, uint d)
 // Adds x, feature d of own row `own`, to the result, or stores it there.
 void finish_result(bool second, float x, uint own, uint d, uint span)
 {
-    if (OF_OTHERS(own) || d >= (second ? p.value_dim : p.head_dim))
+    uint head_dim = DIRECT ? HEAD : p.head_dim, value_dim = DIRECT ? VALUE : p.value_dim;
+    if (OF_OTHERS(own) || d >= (second ? value_dim : head_dim))
         return;
     x += find_nonfinite(second, own, d);
     uint of_head = OWNS_KEYS ? key_head : head;
@@ -344,33 +395,36 @@ void finish_result(bool second, float x, uint own, uint d, uint span)
     }
 }
 
-void subgroup_barrier_shared()
-{
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
-                   gl_SemanticsAcquireRelease);
-}
-
-// Each matrix goes over the tile, as constants alone index the matrices.
+// Each matrix goes over the tile. Constants alone index them: they move up, which would spill on Intel's
+// GPUs, or one of them is chosen.
 void store_sums(uint span)
 {
-    uint mine = TILE_AT + gl_SubgroupID * (M * N / 4);
+    uint mine = lane_place();
     barrier(); // the tile is free
     [[dont_unroll]] for (uint j = 0; j < T; j++) {
-        [[unroll]] for (uint i = 0; i < T; i++)
-            if (i == j)
+        [[unroll]] for (uint i = 0; i < (FEW_REGISTERS ? T : 1); i++)
+            if (!FEW_REGISTERS || i == j)
                 coopMatStore(sums[i], stage, mine, N / 4, gl_CooperativeMatrixLayoutRowMajor);
+        if (!FEW_REGISTERS) {
+            [[unroll]] for (uint i = 1; i < T; i++)
+                sums[i - 1] = sums[i];
+            sums[T > 0 ? T - 1 : 0] = ACCUMULATOR(0.0);
+        }
         subgroup_barrier_shared();
-        bool second = j >= TA;
-        uint first = second ? b_first + (column() * TB + j - TA) * N
-                            : a_first + (column() * TA + j) * N;
+        bool second = SPLIT ? adds_second() : j >= TA;
+        uint i = !SPLIT && second ? j - TA : j;
+        uint first = (second ? b_first : a_first) +
+                     (sum_column() * (!SPLIT && second ? TB : TILES_A) + i / ROWS) * N;
+        uint row = own_first + first_sum_row() + i % ROWS * M;
         [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
             float x = uintBitsToFloat(stage[mine + e / 4][e % 4]);
-            finish_result(second, x, own_first + first_lane_row() + e / N, first + e % N, span);
+            finish_result(second, x, row + e / N, first + e % N, span);
         }
         subgroup_barrier_shared();
     }
-    [[unroll]] for (uint i = 0; i < T; i++)
-        sums[i] = ACCUMULATOR(0.0);
+    if (FEW_REGISTERS)
+        [[unroll]] for (uint i = 0; i < T; i++)
+            sums[i] = ACCUMULATOR(0.0);
     barrier();
     if (gl_LocalInvocationIndex < 2)
         nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? 0xffffffffu : 0;

@@ -2,7 +2,7 @@
 // matrices and vectors, and shared memory has room for all features of the others of a step. Own
 // rows come as matrices from memory: the workgroup's first step has put them in a cache. Others are
 // stored as rows for the scores, and turned for the sums: with APART both at once, else turned over
-// what the scores took, from registers. The last tile of rows starts where OWN of them are left;
+// the rows, from registers. The last tile of rows starts where OWN of them are left;
 // those of the tile before it are not stored twice.
 
 const uint PAIRS = OTHERS / 2;
@@ -64,8 +64,26 @@ void store_rows(bool second)
         }                                                                                          \
     }
 
+// Replaces NaN and Inf of the others that are stored turned, as clean does.
+void clean_ahead(uint other)
+{
+    const uint CLEANED = 2 * (HEAD_LOADS + (TB > 0 ? VALUE_LOADS : 0));
+    uvec4 found = uvec4(0);
+    [[unroll]] for (uint i = 0; i < CLEANED; i++)
+        found |= nonfinite_sums(ahead[i]);
+    if (((found.x | found.y | found.z | found.w) & 0x80008000u) == 0)
+        return;
+    note_nonfinite(other);
+    [[dont_unroll]] for (uint w = 0; w < 4; w++)
+        [[unroll]] for (uint i = 0; i < CLEANED; i++) {
+            uint word = ahead[i].x;
+            word &= ~((nonfinite_sums(uvec4(word)).x >> 15 & 0x10001u) * 0xffffu);
+            ahead[i] = uvec4(ahead[i].yzw, word);
+        }
+}
+
 // Stores the others' features from `least` on, turned, at `to`.
-void store_turned(bool second, uint other, uint to, uint least, uint width)
+void store_turned(bool second, uint to, uint least, uint width)
 {
     const uint LOADS = second ? VALUE_LOADS : HEAD_LOADS, WIDTH8 = (second ? VALUE : HEAD) / 8;
     const bool ALL = PAIRS * WIDTH8 % THREADS == 0 && width >= 8 * WIDTH8; // of each lane's
@@ -74,8 +92,6 @@ void store_turned(bool second, uint other, uint to, uint least, uint width)
         uint pair = pair_of(j), d = vector_of(j) - least / 8;
         if (ALL || vector_of(j) < WIDTH8 && d < width / 8) {
             uvec4 x = ahead[first + 2 * j], y = ahead[first + 2 * j + 1];
-            if (tested)
-                clean(x, y, other);
             uint at = to + d * 8 * TURNED_PITCH + pair / 4;
             STORE_TURNED(0)
             STORE_TURNED(1)
@@ -88,46 +104,51 @@ void store_turned(bool second, uint other, uint to, uint least, uint width)
 // Features past those of the others are left as they are: theirs are columns that nobody stores.
 void store_both_turned(uint other)
 {
+    if (tested)
+        clean_ahead(other);
     if (TA > 0)
-        store_turned(false, other, TURNED_AT, a_first, A);
+        store_turned(false, TURNED_AT, a_first, A);
     if (TB > 0)
-        store_turned(true, other, TURNED_AT + A * TURNED_PITCH, b_first, B);
+        store_turned(true, TURNED_AT + A * TURNED_PITCH, b_first, B);
 }
 
-// Sets the tile to the scores and, after them, the gradients of their weights.
-void multiply_both(uint other)
+// Sets this lane's scores and the gradients of their weights.
+void multiply_both(uint other, out vec4 s0, out vec4 s1, out vec4 g0, out vec4 g1)
 {
     load_others(false, other);
     load_others(true, other);
-    if (!OWNS_KEYS)
-        barrier(); // the stage is free; find_queries waits too
+    barrier(); // the stage is free
     store_rows(false);
     store_rows(true);
     if (APART)
         store_both_turned(other);
-#ifndef BFLOAT16
-    for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
-        tops[i] = 0;
-#endif
+    clear_tops();
     barrier();
     ACCUMULATOR x[SCORES], y[SCORES];
     [[unroll]] for (uint n = 0; n < SCORES; n++) {
         x[n] = ACCUMULATOR(0.0);
         y[n] = ACCUMULATOR(0.0);
     }
-    if (OWNS_KEYS) {
+    if (OWNS_KEYS)
         MULTIPLY(x, k_vectors, 0, 0, HEAD, HEAD_PITCH)
-        MULTIPLY(y, v_vectors, 1, OTHERS * HEAD_PITCH, VALUE, VALUE_PITCH)
-    } else {
+    else
         MULTIPLY(x, q_vectors, 0, 0, HEAD, HEAD_PITCH)
+    if (T > 0) {
+        TAKE_SCORES(x, s0, s1)
+    }
+    if (OWNS_KEYS)
+        MULTIPLY(y, v_vectors, 1, OTHERS * HEAD_PITCH, VALUE, VALUE_PITCH)
+    else
         MULTIPLY(y, dy_vectors, 1, OTHERS * HEAD_PITCH, VALUE, VALUE_PITCH)
+    if (T == 0) {
+        barrier(); // all have read the rows
+        TAKE_SCORES(x, s0, s1)
     }
-    barrier(); // all have read the rows
-    uint at = first_lane_row() * S_PITCH + column() * SCORES * (N / 4);
-    [[unroll]] for (uint n = 0; n < SCORES; n++) {
-        coopMatStore(x[n], stage, at + n * (N / 4), S_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-        coopMatStore(y[n], stage, OWN * S_PITCH + at + n * (N / 4), S_PITCH,
-                     gl_CooperativeMatrixLayoutRowMajor);
+    if (OWN_TILES)
+        subgroup_barrier_shared(); // the lanes have read their scores
+    else
+        barrier();
+    {
+        TAKE_SCORES(y, g0, g1)
     }
-    barrier();
 }

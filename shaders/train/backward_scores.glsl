@@ -16,7 +16,9 @@ uint head_of() { return p.head_first + head; }
 #ifdef KEEPS_MASK
 // What mask_range reads, where it is read often: what is not asked for never applies.
 struct kept_mask {
-    int offset, left, right, end;
+    int offset, right, end;
+    int first; // of query 0, negative where all keys before a row are visible
+    int whole; // rows from this position on see all keys to the end
 };
 kept_mask kept_fields;
 const int NO_WINDOW = 0x7fffffff;
@@ -27,10 +29,13 @@ void keep_mask()
     kept_fields.end = int(mask_end(batch_of()));
     if (mask_has(MASK_TENSOR))
         kept_fields.end = min(kept_fields.end, int(p.mask.mask_n_kv));
-    kept_fields.left = mask_has(MASK_WINDOW_LEFT) ? p.mask.window_left : NO_WINDOW;
+    int left = mask_has(MASK_WINDOW_LEFT) ? p.mask.window_left : NO_WINDOW;
+    kept_fields.first = kept_fields.offset > left - NO_WINDOW ? kept_fields.offset - left : -NO_WINDOW;
     kept_fields.right = mask_has(MASK_WINDOW_RIGHT) ? p.mask.window_right : NO_WINDOW;
     if (mask_has(MASK_CAUSAL))
         kept_fields.right = min(kept_fields.right, 0);
+    kept_fields.whole =
+        kept_fields.right == NO_WINDOW ? -NO_WINDOW : kept_fields.end - kept_fields.right;
 }
 
 uvec2 range_of(uint query)
@@ -38,8 +43,8 @@ uvec2 range_of(uint query)
     if (!KEEPS_MASK)
         return mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
     int position = kept_fields.offset + int(query);
-    int first = position > kept_fields.left ? position - kept_fields.left : 0;
-    bool ends = kept_fields.right != NO_WINDOW && position < kept_fields.end - kept_fields.right;
+    int first = max(kept_fields.first + int(query), 0);
+    bool ends = position < kept_fields.whole;
     int end = max(ends ? position + kept_fields.right + 1 : kept_fields.end, 0);
     return uvec2(min(first, end), end);
 }
@@ -50,12 +55,60 @@ uvec2 range_of(uint query)
 }
 #endif
 
+#ifdef BOUNDS_BY_ENDS
+// Ranges rise with the queries: those of the first and the last of a tile are its bounds. Steps with rows
+// that see no key and give weights are found before those of a span.
+struct tile_ends {
+    uint least_first, greatest_end, greatest_first, least_end;
+    bool dead;
+};
+tile_ends ends;
+uint dead_of_span, rows_at; // bits of steps; row_index of query 0
+const uint DEAD_QUERIES = OTHERS > BACKWARD_SPAN / 32 ? OTHERS : BACKWARD_SPAN / 32; // of a bit
+
+// Sets rows_at, of the head, and dead_of_span for the queries first .. end - 1.
+void find_dead(uint first, uint end)
+{
+    rows_at = row_index(0);
+    dead_of_span = 0;
+    if (!OWNS_KEYS || mask_field(MASK_ROW_SHIFT, 2) == MASKED_ZERO)
+        return;
+    if (gl_LocalInvocationIndex == 0)
+        dead_steps = 0;
+    barrier();
+    [[dont_unroll]] for (uint query = first + gl_LocalInvocationIndex; query < end; query += THREADS)
+        if (floatBitsToUint(rows[rows_at + query * BACKWARD_ROW + BACKWARD_ROW_LOG_SUM]) == 0xff800000u)
+            atomicOr(dead_steps, 1u << (query - first) / DEAD_QUERIES);
+    barrier();
+    dead_of_span = dead_steps;
+}
+
+// Sets the ends of a tile of queries; those of the span begin at span_first.
+void find_ends(uint first, uint span_first)
+{
+    uvec2 least = range_of(first), greatest = range_of(min(first + QUERIES, p.n_q) - 1);
+    ends.least_first = least.x;
+    ends.greatest_end = greatest.y;
+    ends.greatest_first = greatest.x;
+    ends.least_end = first + QUERIES > p.n_q ? 0 : least.y;
+    ends.dead = (dead_of_span >> (first - span_first) / DEAD_QUERIES & 1) != 0;
+    if (ends.dead) {
+        ends.least_first = 0;
+        ends.greatest_end = max(ends.greatest_end, dead_end);
+    }
+}
+
+uint row_at(uint query) { return BOUNDS_BY_ENDS ? rows_at + query * BACKWARD_ROW : row_index(query); }
+#else
+#define row_at row_index
+#endif
+
 // Sets the range and info of row t of a tile, and what it adds to bounds. A row that sees no key gives
 // weights to all keys before the length, but where masked_row says 0; rows past the end see none and give
 // none.
 void find_query(uint first, uint t)
 {
-    uint query = first + t, at = row_index(min(query, p.n_q - 1));
+    uint query = first + t, at = row_at(min(query, p.n_q - 1));
     uvec2 range = uvec2(0);
     vec4 info = vec4(0.0);
     if (query < p.n_q) {
@@ -66,6 +119,10 @@ void find_query(uint first, uint t)
     }
     ranges[t] = range;
     infos[t] = info;
+#ifdef BOUNDS_BY_ENDS
+    if (BOUNDS_BY_ENDS)
+        return;
+#endif
     bool dead = query < p.n_q && floatBitsToUint(info.x) == 0xff800000u;
     if (OWNS_KEYS && dead && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO) {
         range = uvec2(0, mask_end(batch_of()));
@@ -97,12 +154,52 @@ void find_queries(uint first)
     barrier();
 }
 
-bool some_sees(uint first, uint end) { return first < bounds[1] && end > bounds[0]; }
+bool some_sees(uint first, uint end)
+{
+#ifdef BOUNDS_BY_ENDS
+    if (BOUNDS_BY_ENDS)
+        return first < ends.greatest_end && end > ends.least_first;
+#endif
+    return first < bounds[1] && end > bounds[0];
+}
 
 bool all_see(uint first, uint end)
 {
+#ifdef BOUNDS_BY_ENDS
+    if (BOUNDS_BY_ENDS)
+        return first >= ends.greatest_first && end <= ends.least_end && !ends.dead &&
+               !(GENERAL && mask_has(MASK_TENSOR));
+#endif
     return first >= bounds[2] && end <= bounds[3] && bounds[4] == 0 && !mask_has(MASK_TENSOR);
 }
+
+#ifdef BOUNDS_BY_ENDS
+// Before the steps of a span, before a step, and where some of its scores are visible: a step has barriers
+// before it writes what lies in shared memory and before it reads it.
+void find_span(uint first, uint end)
+{
+    if (BOUNDS_BY_ENDS)
+        find_dead(first, end);
+}
+
+void find_bounds(uint first, uint span_first)
+{
+    if (BOUNDS_BY_ENDS)
+        find_ends(first, span_first);
+    else
+        find_queries(first);
+}
+
+void store_queries(uint first)
+{
+    if (BOUNDS_BY_ENDS && gl_LocalInvocationIndex < QUERIES)
+        find_query(first, gl_LocalInvocationIndex);
+}
+#else
+#define find_span(first, end)
+#define find_bounds(first, span_first) find_queries(first)
+#define store_queries(first)
+#endif
 
 // ---- A score ------------------------------------------------------------------------------------
 

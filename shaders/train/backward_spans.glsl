@@ -46,14 +46,18 @@ void add_span(uint span)
         head = key_head * p.group + span / n_other_span;
         alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + head_of()] : 0.0;
     }
+    if (OWNS_KEYS)
+        find_span(first, end);
     for (uint other = first; other < end; other += OTHERS) {
         if (OWNS_KEYS)
-            find_queries(other);
+            find_bounds(other, first);
         uint key = OWNS_KEYS ? own_first : other;
         uint key_end = OWNS_KEYS ? own_end : other + OTHERS;
         if (!some_sees(key, key_end))
             continue;
         tested = !all_see(key, key_end);
+        if (OWNS_KEYS)
+            store_queries(other);
         step(other);
     }
     if (STAGE == BACKWARD_SUMS)
@@ -75,8 +79,11 @@ uint find_place()
 
 void add_spans()
 {
-    if (!OWNS_KEYS)
-        find_queries(own_first);
+    if (!OWNS_KEYS) {
+        find_span(own_first, own_first);
+        find_bounds(own_first, own_first);
+        store_queries(own_first);
+    }
     // No condition of a loop loads, see tests/span/module.sh, and no register keeps the end.
     bool more = true;
     for (uint span = p.span_first; more; span++) {

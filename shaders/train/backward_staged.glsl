@@ -64,13 +64,18 @@ uvec2 at_key(uint of_head)
                  p.v_offset + gl_WorkGroupID.z * p.v_batch + of_head * p.v_head) >> 3;
 }
 
+uint find_dead_end()
+{
+    return mask_field(MASK_ROW_SHIFT, 2) == MASKED_ZERO ? 0 : mask_end(batch_of());
+}
+
 // After find_place.
 void place_own()
 {
     scale = p.scale;
     keep_mask();
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
-    dead_end = answer == MASKED_ZERO ? 0 : mask_end(batch_of());
+    dead_end = find_dead_end();
     dead_weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(dead_end);
     if (!WHOLE_ROWS)
         return;
@@ -142,10 +147,18 @@ uvec4 load_other(bool second, uint row, uint d)
     stage[at + (2 * w + 1) * TURNED_PITCH][pair % 4] = high_halves(x[w], y[w]);
 
 // Bits 15 and 31 tell which half of each word is NaN or Inf.
-uvec4 find_nonfinite_halves(uvec4 vector)
+uvec4 nonfinite_sums(uvec4 vector)
 {
     const uint BOTH = HALF_INFINITY * 0x10001u, LEAST = (0x8000u - HALF_INFINITY) * 0x10001u;
-    return (vector & BOTH) + LEAST & 0x80008000u;
+    return (vector & BOTH) + LEAST;
+}
+
+uvec4 find_nonfinite_halves(uvec4 vector) { return nonfinite_sums(vector) & 0x80008000u; }
+
+void note_nonfinite(uint other)
+{
+    atomicMin(nonfinite[0], other);
+    atomicMax(nonfinite[1], other + OTHERS);
 }
 
 // Replaces NaN and Inf of two vectors of others by 0 and notes the step: finish_result adds them to those
@@ -155,8 +168,7 @@ void clean(inout uvec4 x, inout uvec4 y, uint other)
     uvec4 of_x = find_nonfinite_halves(x), of_y = find_nonfinite_halves(y), found = of_x | of_y;
     if ((found.x | found.y | found.z | found.w) == 0)
         return;
-    atomicMin(nonfinite[0], other);
-    atomicMax(nonfinite[1], other + OTHERS);
+    note_nonfinite(other);
     x &= ~((of_x >> 15) * 0xffffu);
     y &= ~((of_y >> 15) * 0xffffu);
 }

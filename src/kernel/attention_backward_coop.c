@@ -36,29 +36,40 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Vectors of both shared arrays of a form that stages DEPTH features of both sides at a time. */
+static uint32_t weight_vectors(const struct backward_tile *t)
+{
+    return backward_own(t) * (backward_others(t) / VECTOR + 1);
+}
+
+/* Vectors of scores, or of results, which are no more: see OWN_TILES of the shader. */
+static uint32_t tile_vectors(const struct backward_choice *c, const struct backward_tile *t)
+{
+    const uint32_t lanes = t->lanes_x * t->lanes_y / t->subgroups;
+    const bool own_tiles = c->batch > 1 || lanes > 8;
+    return backward_own(t) * (backward_others(t) / 4 + (own_tiles ? 0 : 1));
+}
+
+/* Vectors of the shared array in the form that stages DEPTH features of both sides at a time. */
 static uint32_t vectors_by_depth(const struct backward_choice *c, const struct backward_tile *t)
 {
     const uint32_t own = backward_own(t), others = backward_others(t);
     const uint32_t operands = (own + others) * (t->depth4 / 2 + 1);
     const uint32_t turned = 4 * larger(t->a4, t->b4) * (others / VECTOR + 1);
-    const uint32_t scores = own * (others / 4 + 1), weights = 2 * own * (others / VECTOR + 1);
-    const uint32_t results = t->subgroups * c->size.m * c->size.n / 4;
-    return larger(operands, turned) + larger(larger(scores, weights), results);
+    return larger(operands, turned) + larger(tile_vectors(c, t), 2 * weight_vectors(t));
 }
 
 /* Those of the forms that stage all features of the others of a step. */
 static uint32_t vectors_direct(const struct backward_choice *c, const struct backward_tile *t,
                                uint32_t stage, uint32_t form)
 {
-    const uint32_t own = backward_own(t), others = backward_others(t);
+    const uint32_t others = backward_others(t);
     const uint32_t rows = others * ((c->head4 + c->value4) / 2 + 2);
     const uint32_t turned = 4 * (t->a4 + t->b4) * (others / VECTOR + 1);
-    const uint32_t scores = 2 * own * (others / 4 + 1);
-    const uint32_t results = t->subgroups * c->size.m * c->size.n / 4;
-    const uint32_t weights = own * (others / VECTOR + 1);
-    const uint32_t longest = larger(larger(rows, scores), results);
-    return form == BACKWARD_APART ? longest + turned : larger(longest, turned) + stage * weights;
+    const uint32_t tile = tile_vectors(c, t), weights = stage * weight_vectors(t);
+    if (stage == BACKWARD_SUMS)
+        return larger(rows, tile);
+    return form == BACKWARD_APART ? larger(rows, weights) + tile + turned
+                                  : larger(rows, turned) + larger(tile, weights);
 }
 _Static_assert(BACKWARD_SUMS == 0 && BACKWARD_QUERIES == 1 && BACKWARD_KEYS == 2,
                "weights of a stage");

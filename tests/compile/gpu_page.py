@@ -49,17 +49,24 @@ Hopper, 1,030 without branches, and 227 where the tile is stored as a whole; 128
 NVIDIA's GPUs keep 128 x 128, which an H100 ran faster than the whole tiles, see
 [benchmarks.md](benchmarks.md#nvidia-h100-80gb-hbm3); `vkattn tune` times both.
 
-`attention_backward_coop` stages the others of a step once where rows are whole, but on Intel's GPUs. In
-the tables, the loop of the spans of dk and dv of heads of 128 has 27 instructions a matrix operation on
-Hopper, 61 before, and 55 on navi31, 114 before; a step alone has 20 and 41, the rest is done once a span
-of 1,024 rows. On bmg, which has the other form, it has 103, 122 before, and that of dq 70, 80 before. What
-did not help: with one staging bmg had 41 to 77 spills in the first, whether products and scores were loops
-or not, and the a770 15 in that of dq; places of rows in registers, as in the pass of dq, gave bmg 10 and
-the a770 23 spills in that of dk and dv; others loaded a second time, for fewer registers, are the same
-code, as compilers see that nothing writes them; weights of hidden keys without a loop took 32 registers
-more by NVK. RADV loads 16 bytes of shared memory by halves on RDNA3 and RDNA4. On Turing, whose processors
-have 64 KiB of shared memory, one workgroup of that pass runs at a time, two before. No GPU has timed any
-of it.
+`attention_backward_coop` stages the others of a step once where rows are whole, but on Intel's GPUs. Such a
+step has four barriers: a subgroup's scores are a tile that it alone reads, and the ranges of a step's first
+and last row are its bounds. In the tables, the loop of the spans of dk and dv of heads of 128 has 26
+instructions a matrix operation on Hopper and 45 on navi31, 61 and 114 where each product was staged; the
+step alone has 16 and 31, the rest is done once a span of 1,024 rows. On bmg, which has that older form, it
+has 102, and that of dq 70: of 2,436 instructions 457 are moves, 385 wait for a register (`sync.nop`), 227
+are branches and their ends and 241 access shared memory, for 24 matrix operations, of which loops repeat 8.
+On navi31 8 waves run a SIMD, not 12, for which a workgroup of 8 would have 21 KiB of shared memory: the
+others turned are 20 KiB, weights and scores 10 KiB. What did not help: tiles of a subgroup's own were 4
+spills on the a770, where a row has one lane; bounds by first and last row are recomputed on Intel's GPUs,
+200 instructions, or were 15 spills there in registers; eight rounds of one hidden key for four of two took
+8 registers more by NVK, 12 waves for 16; with one staging bmg had 41 to 77 spills in the first, whether
+products and scores were loops or not, and the a770 15 in that of dq; places of rows in registers, as in the
+pass of dq, gave bmg 10 and the a770 23 spills in that of dk and dv; others loaded a second time, for fewer
+registers, are the same code, as compilers see that nothing writes them; weights of hidden keys without a
+loop took 32 registers more by NVK. RADV loads 16 bytes of shared memory by halves on RDNA3 and RDNA4. On
+Turing, whose processors have 64 KiB of shared memory, one workgroup of that pass runs at a time, two
+before. No GPU has timed any of it.
 
 In `attention_coop` a matrix of keys or values is read for one operation, as those of BMG have 8 rows: of
 783 instructions of the loop of heads of 128, 102 load from shared memory and 262 wait for a register of an

@@ -178,6 +178,8 @@ static void forms(void **state)
     tune_attention_backward(&caps, &whole, &c);
     assert_int_equal(c.kernel, KERNEL_attention_backward_coop_f16);
     assert_int_equal(form_of(&c, &operands), BACKWARD_APART);
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES; stage++)
+        assert_true(tune_backward_shared(&c, stage) <= 49152);
     assert_int_equal(form_of(&c, &few), BACKWARD_BY_DEPTH);
     assert_int_equal(form_of(&c, &unaligned), BACKWARD_BY_DEPTH);
     tune_attention_backward(&caps, &odd, &c);
