@@ -1,5 +1,5 @@
-/* attention_tile and attention_tile_mixed: tiles of rows and keys in shared memory. The keys of a step and of a split decide
- * the bits of a row; both follow from the row's own sequence, never from the batch. */
+/* attention_tile and attention_tile_mixed: tiles of rows and keys in shared memory. The keys of a step and
+ * of a split decide the bits of a row; both follow from the row's own sequence, never from the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"

@@ -78,11 +78,12 @@ take 12 by 16 lanes of two rows; 8 by 16 of three have 75 % FMAs in the loop ove
 waves for 20 by their registers, and 4 for 6 on Turing, whose memory holds one workgroup of either.
 
 `attention_coop2_ext` is the source of `attention_coop2` for `VK_EXT_cooperative_matrix_maintenance1`, which
-any vendor may have, from Vulkan 1.1 on: no driver here has it, so that each refuses it by name. By a layer that renames NVIDIA's extension (`tests/devices/maintained.c`) Mesa's
-CPU driver runs it, and RADV makes the 3,787 instructions of `attention_coop2` of it on navi31 with heads of
-128, and 3,355 on gfx1201. Where a row of a matrix lies in 16 lanes, as on AMD's GPUs, `attention_coop`
-comes before both: it has 17 instructions a matrix operation on navi31 and 15 on gfx1201 with heads of 128,
-`attention_coop2` 28 and 19; with heads of 64 19 and 17, for 32 and 23. `vkattn tune` times all of them.
+any vendor may have, from Vulkan 1.1 on: no driver here has it, so that each refuses it by name. By a layer
+that renames NVIDIA's extension (`tests/devices/maintained.c`) Mesa's CPU driver runs it, and RADV makes the
+3,787 instructions of `attention_coop2` of it on navi31 with heads of 128, and 3,355 on gfx1201. Where a row
+of a matrix lies in 16 lanes, as on AMD's GPUs, `attention_coop` comes before both: it has 17 instructions a
+matrix operation on navi31 and 15 on gfx1201 with heads of 128, `attention_coop2` 28 and 19; with heads of
+64 19 and 17, for 32 and 23. `vkattn tune` times all of them.
 
 On vega20 and navi21 two matrices of float16 are multiplied by `matmul_tile_mixed` and `matmul_few_mixed`, in
 which an instruction adds two products to a float32. Tiles of 8 x 4 results a lane have 50 instructions for
