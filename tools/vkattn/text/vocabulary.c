@@ -215,9 +215,12 @@ static int compare_bytes(const struct token *a, const struct token *b)
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
+/* Of equal ones the first id. */
 static int compare_tokens(const void *a, const void *b)
 {
-    return compare_bytes(*(const struct token *const *)a, *(const struct token *const *)b);
+    const struct token *x = *(const struct token *const *)a, *y = *(const struct token *const *)b;
+    int order = compare_bytes(x, y);
+    return order ? order : (x > y) - (x < y);
 }
 
 void vocabulary_sort(const struct token **list, size_t n)
