@@ -215,7 +215,7 @@ static int compare_bytes(const struct token *a, const struct token *b)
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
-/* Of equal ones the first id. */
+/* By their bytes; equal ones by their ids. */
 static int compare_tokens(const void *a, const void *b)
 {
     const struct token *x = *(const struct token *const *)a, *y = *(const struct token *const *)b;
