@@ -98,7 +98,7 @@ static void test_npy_round_trip(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT; i++) {
         enum vka_status status = vka_npy_write(path, &arrays[i], error);
-        struct vka_npy *file;
+        struct vka_npy *file = NULL;
 
         if (arrays[i].dtype == VKA_IO_BF16 || arrays[i].dtype == VKA_IO_F8_E4M3 ||
             arrays[i].dtype == VKA_IO_F8_E5M2 || arrays[i].dtype == VKA_IO_F8_E8M0) {
