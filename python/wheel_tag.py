@@ -9,6 +9,8 @@ from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+LIBRARIES = ("libvkattn.so.0", "libvkattn.0.dylib", "vkattn.dll")
+
 # The field `machine` of ELF's header, and of PE's.
 ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 PE_MACHINES = {0x8664: "win_amd64", 0xAA64: "win_arm64"}
@@ -33,7 +35,7 @@ def platform_of(library):
 class WheelTag(BuildHookInterface):
     def initialize(self, version, build_data):
         folder = Path(self.root) / "vkattn"
-        libraries = [p for p in folder.iterdir() if p.name in ("libvkattn.so.0", "vkattn.dll")]
+        libraries = [p for p in folder.iterdir() if p.name in LIBRARIES]
         if len(libraries) != 1:
             raise FileNotFoundError("no library here: use cmake --build build --target wheel")
         made = runpy.run_path(str(folder / "_abi_parse.py"))

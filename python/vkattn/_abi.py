@@ -12,7 +12,9 @@ import sys
 import types
 from typing import Any
 
-LIBRARY_NAME = "vkattn.dll" if sys.platform == "win32" else "libvkattn.so.0"
+LIBRARY_NAME = {"win32": "vkattn.dll", "darwin": "libvkattn.0.dylib"}.get(
+    sys.platform, "libvkattn.so.0"
+)
 
 
 def _find_library() -> str:
@@ -22,7 +24,7 @@ def _find_library() -> str:
     if not os.path.isfile(path):
         raise ImportError(
             f"{path}: there is no vkattn library; install the wheel, or set VKATTN_LIBRARY to"
-            " libvkattn.so or vkattn.dll of a build tree"
+            " libvkattn.so, libvkattn.dylib or vkattn.dll of a build tree"
         )
     return path
 
