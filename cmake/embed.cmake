@@ -6,13 +6,19 @@ set(text [=[
 #include "gpu/kernels_spv.h"
 
 #ifdef _WIN32
-#define MODULE(id, path) WORDS(id, path, ".section .rdata,\"dr\"\n")
+#define MODULE(id, path) WORDS(id, path, "kernel_words_" #id, ".section .rdata,\"dr\"\n")
+#elif defined __APPLE__
+#define MODULE(id, path)                                                       \
+    WORDS(id, path, "_kernel_words_" #id,                                      \
+          ".section __TEXT,__const\n.private_extern _kernel_words_" #id "\n")
 #else
-#define MODULE(id, path) WORDS(id, path, ".section .rodata\n.hidden kernel_words_" #id "\n")
+#define MODULE(id, path)                                                       \
+    WORDS(id, path, "kernel_words_" #id,                                       \
+          ".section .rodata\n.hidden kernel_words_" #id "\n")
 #endif
-#define WORDS(id, path, section)                                               \
-    __asm__(section ".balign 4\n.globl kernel_words_" #id "\n"                 \
-            "kernel_words_" #id ":\n.incbin \"" path "\"\n.text\n");           \
+#define WORDS(id, path, symbol, section)                                       \
+    __asm__(section ".balign 4\n.globl " symbol "\n"                           \
+            symbol ":\n.incbin \"" path "\"\n.text\n");                       \
     extern const uint32_t kernel_words_##id[];
 
 ]=])

@@ -28,4 +28,6 @@ endif()
 foreach(flag IN LISTS flags)
   add_compile_options($<${optimised}:${flag}>)
 endforeach()
-add_link_options($<${optimised}:-Wl,-z,relro> $<${optimised}:-Wl,-z,now>)
+if(NOT APPLE) # whose linker makes such tables read-only by itself
+  add_link_options($<${optimised}:-Wl,-z,relro> $<${optimised}:-Wl,-z,now>)
+endif()

@@ -109,7 +109,7 @@ kernels=${VKATTN_SPIRV_FROM:-}
 manylinux_wheel() {
     [ -x build-zig/bin/python ] || quietly python3 -m venv build-zig
     quietly build-zig/bin/pip install -q --disable-pip-version-check ziglang==0.17.1
-    configure "wheel-$1" manylinux -DVKATTN_ZIG="$root/build-zig/bin/python" -DVKATTN_MACHINE="$1" \
+    configure "wheel-$1" manylinux -DVKATTN_ZIG="$root/build-zig/bin/python" -DVKATTN_TARGET="$1-linux-gnu.2.28" \
         -DVKATTN_SPIRV_FROM="$kernels"
     wheel "wheel-$1"
     kernels=${kernels:-$work/wheel-$1/shaders}
