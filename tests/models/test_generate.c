@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,238 +14,18 @@
 #include "patience.h"
 #include "tools/vkattn/generate/session.h"
 #include "gpu/command.h"
-#include "reference/reference.h"
-#include "problems/rng.h"
 #include "test_program.h"
+#include "tiny_llama.h"
 
-enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, FFN = 96, TOKENS = 80 };
-enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
-enum { WEIGHTS = 9, TENSORS = 3 + BLOCKS * WEIGHTS, KEYS = 9 };
-enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
-enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
 /* One of gate and up, with rows of 68 bytes, fits in the least max_allocation; both do not. */
 enum { LIMIT = 1 << 20, LONG_FFN = 8192 };
 
 static struct vka_device *device;
 
-/* A weight [rows][width], or vector where rows is 1, as the file has it and as double. */
-struct weight {
-    char name[40];
-    uint32_t rows, width;
-    enum vka_dtype dtype;
-    void *data;
-    double *values;
-};
-
-static struct weight weights[TENSORS];
-
 static void check(enum vka_status status)
 {
     if (status != VKA_OK)
         fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
-}
-
-static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t width,
-                 enum vka_dtype dtype, struct weight *w)
-{
-    size_t n = (size_t)rows * width;
-    float *x = malloc(n * sizeof *x);
-    *w = (struct weight){.rows = rows,
-                         .width = width,
-                         .dtype = rows > 1 ? dtype : VKA_F32,
-                         .data = malloc(4 * n),
-                         .values = malloc(n * sizeof *w->values)};
-    assert_true(x && w->data && w->values);
-    snprintf(w->name, sizeof w->name, "%s.weight", name);
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)(rows == 1 ? rng_uniform(rng, 0.5, 1.5) : rng_uniform(rng, -0.4, 0.4));
-    memcpy(w->data, x, 4 * n);
-    if (w->dtype != VKA_F32) {
-        check(vka_dtype_encode(w->dtype, x, n / 32, w->data));
-        check(vka_dtype_decode(w->dtype, w->data, n / 32, x));
-    }
-    for (size_t i = 0; i < n; i++)
-        w->values[i] = (double)x[i];
-    free(x);
-}
-
-/* mixed: block 0 has values of another type than queries and keys, block 1 also keys of another
- * type than queries, and up of another type than gate. */
-static enum vka_dtype type_of(bool mixed, int block, int kind)
-{
-    if (mixed && block == 0 && kind == WV)
-        return VKA_F32;
-    return mixed && block == 1 && (kind == WK || kind == UP) ? VKA_Q4_0 : VKA_Q8_0;
-}
-
-static void draw_model(uint32_t ffn, bool mixed)
-{
-    const struct {
-        const char *name;
-        uint32_t rows, width;
-    } kinds[WEIGHTS] = {
-        {"attn_norm", 1, WIDTH},  {"ffn_norm", 1, WIDTH}, {"attn_q", WIDTH, WIDTH},
-        {"attn_k", KV, WIDTH},    {"attn_v", KV, WIDTH},  {"attn_output", WIDTH, WIDTH},
-        {"ffn_gate", ffn, WIDTH}, {"ffn_up", ffn, WIDTH}, {"ffn_down", WIDTH, ffn}};
-    struct rng rng = {5};
-    draw(&rng, "token_embd", TOKENS, WIDTH, VKA_Q8_0, &weights[EMBEDDING]);
-    draw(&rng, "output_norm", 1, WIDTH, VKA_F32, &weights[NORM]);
-    draw(&rng, "output", TOKENS, WIDTH, VKA_Q8_0, &weights[HEAD]);
-    for (int b = 0; b < BLOCKS; b++)
-        for (int p = 0; p < WEIGHTS; p++) {
-            char name[32];
-            snprintf(name, sizeof name, "blk.%d.%s", b, kinds[p].name);
-            draw(&rng, name, kinds[p].rows, kinds[p].width, type_of(mixed, b, p),
-                 &weights[FIRST_BLOCK + b * WEIGHTS + p]);
-        }
-}
-
-/* What a file has besides, where it is named; a key of the same name is replaced. */
-static struct vka_gguf_value more_key;
-static struct vka_gguf_tensor more_tensor;
-
-static void write_model(const char *path, uint32_t ffn)
-{
-    struct vka_gguf_tensor t[TENSORS + 1];
-    const uint32_t numbers[] = {WIDTH, BLOCKS, ffn, HEADS, KV_HEADS, DIM};
-    static const float reals[] = {5000, 1e-4f};
-    struct vka_gguf_value keys[KEYS + 1] = {
-        {"general.architecture", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "llama", 5},
-        {"llama.embedding_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[0], 4},
-        {"llama.block_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[1], 4},
-        {"llama.feed_forward_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[2], 4},
-        {"llama.attention.head_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[3], 4},
-        {"llama.attention.head_count_kv", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[4], 4},
-        {"llama.attention.key_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[5], 4},
-        {"llama.rope.freq_base", VKA_GGUF_F32, VKA_GGUF_F32, 1, &reals[0], 4},
-        {"llama.attention.layer_norm_rms_epsilon", VKA_GGUF_F32, VKA_GGUF_F32, 1, &reals[1], 4},
-    };
-    char error[VKA_IO_ERROR_SIZE];
-    for (int i = 0; i < TENSORS; i++) {
-        const struct weight *w = &weights[i];
-        bool vector = w->rows == 1;
-        size_t n = (size_t)w->rows * w->width;
-        uint32_t values, bytes;
-        check(vka_dtype_block(w->dtype, &values, &bytes));
-        t[i] = (struct vka_gguf_tensor){.name = w->name,
-                                        .dtype = w->dtype,
-                                        .rank = vector ? 1 : 2,
-                                        .shape = {vector ? w->width : w->rows, w->width},
-                                        .data = w->data,
-                                        .size = n / values * bytes};
-    }
-    size_t n = TENSORS, n_key = KEYS;
-    if (more_tensor.name)
-        t[n++] = more_tensor;
-    for (size_t i = 0; more_key.key && i < KEYS; i++)
-        if (strcmp(keys[i].key, more_key.key) == 0)
-            keys[i] = keys[--n_key];
-    if (more_key.key)
-        keys[n_key++] = more_key;
-    if (vka_gguf_write(path, t, n, keys, n_key, error) != VKA_OK)
-        fail_msg("%s", error);
-}
-
-static void free_model(void)
-{
-    for (int i = 0; i < TENSORS; i++) {
-        free(weights[i].data);
-        free(weights[i].values);
-    }
-}
-
-/* y[n][rows of the weight] = x[n][width] W^T. */
-static void linear(const double *x, int weight, size_t n, double *y)
-{
-    const struct weight *w = &weights[weight];
-    ref_linear(x, w->values, NULL, n, w->width, w->rows, false, y);
-}
-
-/* [n][heads * DIM] to [heads][n][DIM], and back. */
-static void turn(const double *from, size_t n, size_t heads, bool back, double *to)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t h = 0; h < heads; h++)
-            for (size_t d = 0; d < DIM; d++) {
-                size_t row = (i * heads + h) * DIM + d, head = (h * n + i) * DIM + d;
-                to[back ? row : head] = from[back ? head : row];
-            }
-}
-
-static void attend(const double *q, const double *k, const double *v, size_t n, double *context)
-{
-    static double qh[LENGTH * WIDTH], kh[LENGTH * KV], vh[LENGTH * KV], ch[LENGTH * WIDTH];
-    turn(q, n, HEADS, false, qh);
-    turn(k, n, KV_HEADS, false, kh);
-    turn(v, n, KV_HEADS, false, vh);
-    const struct ref_attention a = {.batch = 1,
-                                    .n_head = HEADS,
-                                    .n_kv_head = KV_HEADS,
-                                    .n_q = n,
-                                    .n_kv = n,
-                                    .head_dim = DIM,
-                                    .value_dim = DIM,
-                                    .q = qh,
-                                    .k = kh,
-                                    .v = vh,
-                                    .causal = true,
-                                    .rope = {.dim = DIM, .base = 5000, .interleaved = true},
-                                    .context = ch};
-    check(ref_attention(&a));
-    turn(ch, n, HEADS, true, context);
-}
-
-static void add(double *x, const double *y, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] += y[i];
-}
-
-/* The logits after n ids. */
-static void forward(const int32_t *ids, size_t n, double logits[TOKENS])
-{
-    static double x[LENGTH * WIDTH], h[LENGTH * WIDTH], q[LENGTH * WIDTH], k[LENGTH * KV],
-        v[LENGTH * KV], y[LENGTH * WIDTH], gate[LENGTH * FFN], up[LENGTH * FFN];
-    for (size_t i = 0; i < n; i++)
-        memcpy(x + i * WIDTH, weights[EMBEDDING].values + (size_t)ids[i] * WIDTH,
-               WIDTH * sizeof *x);
-    for (int b = 0; b < BLOCKS; b++) {
-        const int w = FIRST_BLOCK + b * WEIGHTS;
-        memcpy(h, x, n * WIDTH * sizeof *h);
-        ref_rms_norm(h, n, WIDTH, weights[w + ATTN_NORM].values, (double)1e-4f);
-        linear(h, w + WQ, n, q);
-        linear(h, w + WK, n, k);
-        linear(h, w + WV, n, v);
-        attend(q, k, v, n, y);
-        linear(y, w + WO, n, h);
-        add(x, h, n * WIDTH);
-        memcpy(h, x, n * WIDTH * sizeof *h);
-        ref_rms_norm(h, n, WIDTH, weights[w + FFN_NORM].values, (double)1e-4f);
-        linear(h, w + GATE, n, gate);
-        linear(h, w + UP, n, up);
-        for (size_t i = 0; i < n * FFN; i++)
-            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
-        linear(gate, w + DOWN, n, h);
-        add(x, h, n * WIDTH);
-    }
-    memcpy(h, x + (n - 1) * WIDTH, WIDTH * sizeof *h);
-    ref_rms_norm(h, 1, WIDTH, weights[NORM].values, (double)1e-4f);
-    linear(h, HEAD, 1, logits);
-}
-
-/* The id that follows; *gap: how far the second best logit is. */
-static int32_t follow(const int32_t *ids, size_t n, double *gap)
-{
-    double logits[TOKENS];
-    int32_t best = 0;
-    forward(ids, n, logits);
-    for (int32_t i = 1; i < TOKENS; i++)
-        best = logits[i] > logits[best] ? i : best;
-    *gap = INFINITY;
-    for (int32_t i = 0; i < TOKENS; i++)
-        if (i != best && logits[best] - logits[i] < *gap)
-            *gap = logits[best] - logits[i];
-    return best;
 }
 
 /* ---- What a token costs ---------------------------------------------------------------------- */
@@ -345,7 +126,7 @@ static void test_generate(void **state)
 {
     const char *path = *state;
     draw_model(FFN, false);
-    write_model(path, FFN);
+    write_model(path, FFN, NULL, NULL);
     generate(path, VKA_F32, 4 * BLOCKS + 1);
     generate(path, VKA_Q8_0, 4 * BLOCKS + 1);
     free_model();
@@ -356,7 +137,7 @@ static void test_mixed(void **state)
 {
     const char *path = *state;
     draw_model(FFN, true);
-    write_model(path, FFN);
+    write_model(path, FFN, NULL, NULL);
     generate(path, VKA_F32, 5 + 7 + 1);
     free_model();
 }
@@ -369,7 +150,7 @@ static void test_limit(void **state)
     struct decoder decoder;
     char why[VKA_IO_ERROR_SIZE];
     draw_model(LONG_FFN, false);
-    write_model(path, LONG_FFN);
+    write_model(path, LONG_FFN, NULL, NULL);
     check(vka_device_create(VKA_INFO(vka_device_info, .max_allocation = LIMIT), &small));
     if (decoder_load(small, path, &decoder, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(small));
@@ -384,19 +165,18 @@ static void test_limit(void **state)
     free_model();
 }
 
-/* Loads the model with more_key and more_tensor. `named` NULL: it has to work; else to be refused by a
+/* Loads the model with a key and a tensor more. `named` NULL: it has to work; else to be refused by a
  * sentence with that name. */
-static void load_with_more(const char *path, const char *named)
+static void load_with(const char *path, const struct vka_gguf_value *key,
+                      const struct vka_gguf_tensor *tensor, const char *named)
 {
     struct decoder decoder;
     char why[VKA_IO_ERROR_SIZE];
-    write_model(path, FFN);
+    write_model(path, FFN, key, tensor);
     enum vka_status status = decoder_load(device, path, &decoder, why);
     if (named ? status == VKA_OK || !strstr(why, named) : status != VKA_OK)
         fail_msg("%s: \"%s\"", named ? named : "to be loaded", status == VKA_OK ? "" : why);
     decoder_free(&decoder);
-    more_key = (struct vka_gguf_value){0};
-    more_tensor = (struct vka_gguf_tensor){0};
 }
 
 /* What the file says and this program does not compute is refused by name. */
@@ -449,18 +229,18 @@ static void test_strict(void **state)
         const void *data = keys[i].numbers ? (const void *)keys[i].numbers : keys[i].reals;
         const enum vka_gguf_type type = keys[i].numbers ? VKA_GGUF_U32 : VKA_GGUF_F32;
         const uint32_t n = keys[i].count ? keys[i].count : 1;
-        more_key = (struct vka_gguf_value){
+        const struct vka_gguf_value key = {
             keys[i].key, keys[i].count ? VKA_GGUF_ARRAY : type, type, n, data, (size_t)n * 4};
-        load_with_more(path, keys[i].fine ? NULL : keys[i].key);
+        load_with(path, &key, NULL, keys[i].fine ? NULL : keys[i].key);
     }
     static const char *const names[] = {
         "blk.0.attn_q_norm.weight",  "blk.1.attn_q.bias",    "blk.2.attn_q.weight",
         "blk.0.ffn_gate_inp.weight", "output.bias",          "rope_factors_long.weight",
         "output_norm.bias",          "blk.0.attn_norm.bias", "blk.0.attn_sinks.weight"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        more_tensor = (struct vka_gguf_tensor){
+        const struct vka_gguf_tensor tensor = {
             .name = names[i], .dtype = VKA_F32, .rank = 1, .shape = {2}, .data = reals, .size = 8};
-        load_with_more(path, names[i]);
+        load_with(path, NULL, &tensor, names[i]);
     }
     free_model();
 }
@@ -475,7 +255,7 @@ static void test_no_number(void **state)
     int32_t ids[] = {3, 4, 5}, id = 0;
     draw_model(FFN, false);
     *(float *)weights[NORM].data = NAN;
-    write_model(path, FFN);
+    write_model(path, FFN, NULL, NULL);
     if (decoder_load(device, path, &decoder, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(device));
     const struct session_info info = {
