@@ -20,6 +20,9 @@ const uint LANE_WORDS = SIXES                         ? HEAD_WORDS + 16 / LANE_R
                         : BUNDLE_PAIR_WORDS(B_TYPE) != 0 ? BUNDLE_PAIR_WORDS(B_TYPE) / LANE_READS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
+// Whether rows of aligned vectors of 16 bytes end with whole blocks: bundles of q5_1 are 48 bytes, and one
+// may be left. No &&: glslang takes it for a branch.
+const bool LANE_WHOLE = (LANE_STEP == 1 ? 0 : BUNDLE_PAIR_WORDS(B_TYPE) % 8) != 0;
 // SIXES, iq4_xs: the header, of q5_K with fifth bits, then the integers; i4_g128: the integers, then
 // scale and zero point; q6_K, TWOS: low bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
@@ -116,7 +119,7 @@ void load_lane_words(uint column, uint line, uint block, uint read, uint count)
         if (B_TYPE == TYPE_I4_G128 && i == LANE_WORDS - 1)
             from = other;
         uvec4 x = uvec4(0);
-        if (LANE_STEP > 1 || EDGE == 0 || i < count)
+        if (LANE_WHOLE || EDGE == 0 || i < count)
             x = load_step(from);
         [[unroll]] for (uint e = 0; e < LANE_STEP; e++)
             lane_words[column * LANE_WORDS + i + e] = x[e];

@@ -92,13 +92,17 @@ static struct problem draw(struct rng *alike, struct rng *rng)
     return p;
 }
 
-/* Weights of whole vectors of 16 bytes, so that the binding has no byte behind them. */
+/* Weights of whole vectors of 16 bytes, so that the binding has no byte behind them: an odd multiple of the
+ * least such row, which of q5_1 ends within a block of the kernels. */
 static void end_with_binding(struct problem *p)
 {
-    uint32_t values;
-    vka_dtype_block(p->weight, &values, NULL);
+    uint32_t values, bytes, blocks = 1;
+    vka_dtype_block(p->weight, &values, &bytes);
+    while (blocks * bytes % 16 != 0)
+        blocks *= 2;
+    const uint32_t least = blocks * values;
     p->n = 16;
-    p->k = values == 1 ? p->k / 4 * 4 + 1 : divide_up(p->k, 8 * values) * 8 * values;
+    p->k = values == 1 ? p->k / 4 * 4 + 1 : (divide_up(p->k, 2 * least) * 2 - 1) * least;
     p->more_rows = p->more_blocks = p->first_row = 0;
 }
 
