@@ -75,10 +75,12 @@ static void check_path(struct check *c, enum vka_path path, int random)
         }
 }
 
-/* Heads of several tiles in shared memory, odd rows and sizes. */
+/* Heads of several tiles in shared memory, odd rows and sizes; the gradient of keys or of values alone, whose
+ * subgroups share no row groups of both. */
 static void check_heads(struct check *c)
 {
-    static const uint32_t heads[][2] = {{64, 64}, {128, 128}, {80, 33}, {40, 136}, {256, 256}};
+    static const uint32_t heads[][3] = {{64, 64, 0},   {128, 128, 0}, {80, 33, 0}, {40, 136, 0},
+                                        {256, 256, 0}, {64, 64, 2},   {64, 64, 3}};
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         if (!check_case(c))
             continue;
@@ -91,6 +93,7 @@ static void check_heads(struct check *c)
             .n_new = 130,
             .head_dim = heads[i][0],
             .value_dim = heads[i][1],
+            .only_gradient = heads[i][2],
             .causal = i % 2,
             .masked_row = VKA_MASKED_UNIFORM,
             .log_sum = true,

@@ -36,7 +36,7 @@ struct backward {
     double *want[GRADIENTS];
 };
 
-/* A gradient of what the problem has, mostly: any subset may be asked for. */
+/* A gradient of what the problem has, mostly: any subset may be asked for, or the one that it names. */
 static enum vka_status create_gradient(struct vka_device *device, struct backward *t, int i)
 {
     struct rng *rng = &t->d.rng;
@@ -46,7 +46,9 @@ static enum vka_status create_gradient(struct vka_device *device, struct backwar
      * The fused path has none. */
     const bool none = i == GRADIENT_MASK && of->view &&
                       (of->size[of->rank - 1] == 1 || t->d.p->path == VKA_PATH_FUSED);
-    if (!of->view || of->dtype == VKA_BOOL || none || rng_chance(rng, 15))
+    const uint32_t only = t->d.p->only_gradient;
+    if (!of->view || of->dtype == VKA_BOOL || none ||
+        (only ? only != (uint32_t)i + 1 : rng_chance(rng, 15)))
         return VKA_OK;
     const bool same = rng_chance(rng, 60) || t->d.p->one_type;
     const enum vka_dtype type = same ? of->dtype : types[rng_range(rng, 0, 3)];
