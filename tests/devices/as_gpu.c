@@ -12,6 +12,8 @@
  *                     others, for modules without matrices (tests/compile/matrices.py)
  *     AS_GPU_MIXED    it has VK_VALVE_shader_mixed_float_dot_product of float16 and float32, for modules
  *                     without such products (tests/compile/mixed.py)
+ *     AS_GPU_BFLOAT16 it has VK_KHR_shader_bfloat16, and its matrices of float16 with float32 sums are those
+ *                     of bfloat16, for modules without that type (tests/compile/bfloat16.py)
  *
  * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
  * mistakes still holds. The layer stands between instances alone: the loader leaves one without
@@ -33,6 +35,12 @@ struct matrix {
     int32_t scope; /* of VkScopeKHR: 3 is a subgroup */
 };
 
+/* A VkCooperativeMatrixFlexibleDimensionsPropertiesNV, whose first members are those of the other. */
+struct flexible_matrix {
+    struct matrix matrix;
+    uint32_t invocations;
+};
+
 /* The features of VK_VALVE_shader_mixed_float_dot_product. */
 #define MIXED_EXTENSION "VK_VALVE_shader_mixed_float_dot_product"
 #define MIXED_FEATURES 1000673000
@@ -41,7 +49,19 @@ struct mixed {
     void *next;
     VkBool32 to_float32, others[3];
 };
+
+/* The features of VK_KHR_shader_bfloat16, and the type of a component. */
+#define BFLOAT16_EXTENSION "VK_KHR_shader_bfloat16"
+#define BFLOAT16_FEATURES 1000141000
+#define BFLOAT16 1000141000
+struct bfloat16 {
+    VkStructureType type;
+    void *next;
+    VkBool32 has_type, dot, matrices;
+};
 typedef VkResult(VKAPI_PTR *list_matrices_function)(VkPhysicalDevice, uint32_t *, struct matrix *);
+typedef VkResult(VKAPI_PTR *list_flexible_function)(VkPhysicalDevice, uint32_t *,
+                                                    struct flexible_matrix *);
 
 /* An instance, which its physical devices share the first word with: the loader's dispatch table. */
 struct instance {
@@ -55,6 +75,7 @@ struct instance {
     PFN_vkGetPhysicalDeviceFeatures2 features2;
     PFN_vkEnumerateDeviceExtensionProperties extensions;
     list_matrices_function matrices;
+    list_flexible_function flexible;
 };
 
 static struct instance *instances;
@@ -147,34 +168,68 @@ static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice device,
     for (VkBaseOutStructure *s = f->pNext; s && getenv("AS_GPU_MIXED"); s = s->pNext)
         if ((int)s->sType == MIXED_FEATURES)
             ((struct mixed *)(void *)s)->to_float32 = VK_TRUE;
+    for (VkBaseOutStructure *s = f->pNext; s && getenv("AS_GPU_BFLOAT16"); s = s->pNext)
+        if ((int)s->sType == BFLOAT16_FEATURES) {
+            struct bfloat16 *features = (void *)s;
+            features->has_type = features->matrices = VK_TRUE;
+        }
+}
+
+/* The extension that the settings add to the driver's, or NULL. */
+static const char *added_extension(void)
+{
+    return getenv("AS_GPU_SUBSET")     ? "VK_KHR_portability_subset"
+           : getenv("AS_GPU_MIXED")    ? MIXED_EXTENSION
+           : getenv("AS_GPU_BFLOAT16") ? BFLOAT16_EXTENSION
+                                       : NULL;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, const char *layer,
                                                       uint32_t *n, VkExtensionProperties *list)
 {
-    const bool subset = getenv("AS_GPU_SUBSET") != NULL;
-    const bool more = !layer && (subset || getenv("AS_GPU_MIXED"));
+    const char *added = added_extension();
+    const bool more = !layer && added;
     uint32_t room = list && more && *n ? *n - 1 : *n;
     VkResult result = find(device).extensions(device, layer, &room, list);
     if (list && more && result == VK_SUCCESS)
-        (void)strcpy(list[room].extensionName,
-                     subset ? "VK_KHR_portability_subset" : MIXED_EXTENSION);
+        (void)strcpy(list[room].extensionName, added);
     *n = room + more;
     return result;
+}
+
+/* Makes matrices of float16 with float32 sums ones of bfloat16. */
+static void make_bfloat16(struct matrix *matrix)
+{
+    if (getenv("AS_GPU_BFLOAT16") && matrix->a == 0 && matrix->b == 0 && matrix->c == 1 &&
+        matrix->result == 1)
+        matrix->a = matrix->b = BFLOAT16;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL list_matrices(VkPhysicalDevice device, uint32_t *n,
                                                     struct matrix *list)
 {
     const uint32_t size = setting("AS_GPU_MATRICES", 0), room = *n;
-    if (!size)
-        return find(device).matrices(device, n, list);
+    if (!size) {
+        VkResult result = find(device).matrices(device, n, list);
+        for (uint32_t i = 0; list && i < *n; i++)
+            make_bfloat16(&list[i]);
+        return result;
+    }
     *n = list && room == 0 ? 0 : 1;
     if (list && room == 0)
         return VK_INCOMPLETE;
     if (list)
         *list = (struct matrix){list->type, list->next, size, size, size, 0, 0, 1, 1, VK_FALSE, 3};
     return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL list_flexible(VkPhysicalDevice device, uint32_t *n,
+                                                    struct flexible_matrix *list)
+{
+    VkResult result = find(device).flexible(device, n, list);
+    for (uint32_t i = 0; list && i < *n; i++)
+        make_bfloat16(&list[i].matrix);
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
@@ -212,6 +267,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
         *handle, "vkEnumerateDeviceExtensionProperties");
     i->matrices = (list_matrices_function)i->get(
         *handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    i->flexible = (list_flexible_function)i->get(
+        *handle, "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV");
     pthread_mutex_lock(&lock);
     i->next = instances;
     instances = i;
@@ -254,6 +311,8 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_proc(VkInstance handle, cons
         {"vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction)get_features2},
         {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions},
         {"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", (PFN_vkVoidFunction)list_matrices},
+        {"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV",
+         (PFN_vkVoidFunction)list_flexible},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (strcmp(name, own[i].name) == 0)

@@ -8,8 +8,8 @@
 # folder for the program's own (modules.c). With $AS_PORTABILITY it is a GPU of Apple under
 # VK_KHR_portability_subset instead, whose driver takes no module with a specialization constant. With
 # $MAINTAINED, flexible or fixed, it has VK_EXT_cooperative_matrix_maintenance1 (maintained.c), with
-# $AS_GPU_MIXED VK_VALVE_shader_mixed_float_dot_product. With $VALIDATION_FOLDER, which has the manifest of
-# Khronos' validation layer, that one stands below all others.
+# $AS_GPU_MIXED VK_VALVE_shader_mixed_float_dot_product, with $AS_GPU_BFLOAT16 VK_KHR_shader_bfloat16. With
+# $VALIDATION_FOLDER, which has the manifest of Khronos' validation layer, that one stands below all others.
 # Exits with 77 where the driver is not there; fails where VKATTN, the tool, sees a CPU driver all the same.
 set -eu
 
@@ -23,6 +23,7 @@ if [ -n "${AS_PORTABILITY-}" ]; then
     export AS_GPU_TYPE=1 AS_GPU_VENDOR=0x106b AS_GPU_BUFFERS=31 AS_GPU_SUBSET=1 MODULES_PLAIN=1
 fi
 [ -z "${AS_GPU_MIXED-}" ] || layer=VK_LAYER_vkattn_mixed
+[ -z "${AS_GPU_BFLOAT16-}" ] || layer=VK_LAYER_vkattn_bfloat16
 export VK_ADD_LAYER_PATH="$folder" VK_INSTANCE_LAYERS=$layer
 status=0
 devices=$("$newest" "$tool" devices --json) || status=$?

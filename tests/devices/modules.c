@@ -6,7 +6,8 @@
  * With $MODULES_PLAIN it changes none, and a module with a specialization constant or float64 ends the
  * process: Metal takes no length of an array from one, and has no float64.
  *
- * The feature of VK_VALVE_shader_mixed_float_dot_product that as_gpu.c offers is not asked of the driver.
+ * The features of VK_VALVE_shader_mixed_float_dot_product and VK_KHR_shader_bfloat16 that as_gpu.c offers are
+ * not asked of the driver.
  *
  * One driver only: the next functions of the chain are taken to be the same for all instances and all
  * devices. SPDX-License-Identifier: MIT */
@@ -116,7 +117,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
     return ((PFN_vkCreateInstance)get(NULL, "vkCreateInstance"))(info, a, instance);
 }
 
-#define MIXED_FEATURES 1000673000 /* of VK_VALVE_shader_mixed_float_dot_product */
+#define MIXED_FEATURES 1000673000    /* of VK_VALVE_shader_mixed_float_dot_product */
+#define BFLOAT16_FEATURES 1000141000 /* of VK_KHR_shader_bfloat16 */
 
 /* Takes a structure out of a chain, which is put back with *place = *left. */
 static const void **take_out(const VkDeviceCreateInfo *info, int type, const void **left)
@@ -142,10 +144,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
     PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     next_device = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-    const void *mixed, **place = take_out(info, MIXED_FEATURES, &mixed);
+    const void *mixed, **mixed_place = take_out(info, MIXED_FEATURES, &mixed);
+    const void *bfloat16, **place = take_out(info, BFLOAT16_FEATURES, &bfloat16);
     VkResult result = ((PFN_vkCreateDevice)get(NULL, "vkCreateDevice"))(physical, info, a, device);
     if (place)
-        *place = mixed;
+        *place = bfloat16;
+    if (mixed_place)
+        *mixed_place = mixed;
     return result;
 }
 
