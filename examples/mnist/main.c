@@ -95,10 +95,6 @@ static enum tool_exit report(const struct session *s)
         return TOOL_MEMORY;
     fprintf(s->options.json ? stderr : stdout, "accuracy: %.4f (%u/%u)\n",
             (double)s->correct / s->count, (unsigned)s->correct, (unsigned)s->count);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        tool_error("stdout: cannot be written");
-        return TOOL_USAGE;
-    }
     return TOOL_OK;
 }
 
@@ -117,15 +113,12 @@ static enum tool_exit run(struct session *s)
     return code == TOOL_OK ? report(s) : code;
 }
 
-int main(int argc, char **argv)
+static enum tool_exit classify(int argc, char **argv)
 {
     struct tool_device device = {0};
     struct session s = {.device = &device};
     enum tool_exit code;
 
-    os_program_begin(&argc, &argv);
-    if (argc > 1 && strcmp(argv[1], "train") == 0)
-        return train(argc - 1, argv + 1);
     tool_set_command("mnist");
     if (!read_options(argc, argv, &s.options))
         return TOOL_USAGE;
@@ -140,4 +133,12 @@ int main(int argc, char **argv)
     idx_free(&s.images);
     idx_free(&s.labels);
     return code;
+}
+
+int main(int argc, char **argv)
+{
+    os_program_begin(&argc, &argv);
+    if (argc > 1 && strcmp(argv[1], "train") == 0)
+        return tool_end(train(argc - 1, argv + 1));
+    return tool_end(classify(argc, argv));
 }

@@ -423,10 +423,6 @@ static enum tool_exit run(struct train *t)
         return code;
     printf("accuracy: %.4f (%u/%u)\n", (double)t->correct / t->tested, (unsigned)t->correct,
            (unsigned)t->tested);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        tool_error("stdout: cannot be written");
-        return TOOL_USAGE;
-    }
     return TOOL_OK;
 }
 

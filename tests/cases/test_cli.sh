@@ -431,11 +431,21 @@ refuse 't.npy' "$seed" --query t.npy --output keep.npy
 if [ -e /dev/full ] && ! lacks '/dev/full'; then
     checks=$((checks + 1))
     "$vkattn" help >/dev/full 2>err
-    [ $? -eq 1 ] || fail 'a full disk looks like success'
+    [ $? -eq 2 ] || fail 'a full disk looks like success'
     checks=$((checks + 1))
     "$vkattn" devices --json >/dev/full 2>err # more than a buffer of the stream
-    [ $? -eq 1 ] && [ "$(cat err)" = 'vkattn devices: cannot write to standard output' ] ||
+    [ $? -eq 2 ] && grep -q '^vkattn devices: standard output: cannot write: No space' err ||
         fail 'JSON on a full disk'
+    checks=$((checks + 1))
+    "$vkattn" version >&- 2>err
+    [ $? -eq 2 ] && grep -q '^vkattn: standard output: cannot write: Bad file' err ||
+        fail 'a closed output looks like success'
+    mnist=$(dirname "$vkattn")/vkattn-mnist
+    if [ -x "$mnist" ]; then
+        checks=$((checks + 1))
+        "$mnist" --help >/dev/full 2>err
+        [ $? -eq 2 ] || fail 'vkattn-mnist on a full disk'
+    fi
 fi
 
 # What a folder of a model has in place of its files.

@@ -38,6 +38,11 @@ explain="bench layer $layer --explain"
 # A result that could not be kept is not worked for.
 expect 2 '--output: missing/v.txt: cannot create: No such file or directory' tune --output missing/v.txt
 expect 2 '--output: .: not a regular file' tune --output .
+if [ -d /proc/self ]; then
+    export XDG_CACHE_HOME=/proc/self/none
+    expect 2 '^vkattn tune: the cache folder: /proc/self/none/.*: cannot create' tune
+    export XDG_CACHE_HOME="$work/cache"
+fi
 
 # What is kept is loaded by the next command, unless that is told not to.
 expect 0 '^kept in .*/cache/vkattn/tuning-profile-' tune --quick

@@ -3,6 +3,8 @@
 #include "nearest.h"
 #include "types.def"
 
+#include "core/os.h"
+
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -101,6 +103,18 @@ void tool_error(const char *format, ...)
             *c = '?';
     }
     fprintf(stderr, "%s%s%s: %s\n", program_name, *command_name ? " " : "", command_name, line);
+}
+
+enum tool_exit tool_end(enum tool_exit code)
+{
+    char why[96] = "not all was written";
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    if (errno)
+        os_error_text(errno, why, sizeof why);
+    tool_error("standard output: cannot write: %s", why);
+    return code == TOOL_OK ? TOOL_USAGE : code;
 }
 
 const char *option_profile_file(const struct device_options *options)

@@ -10,10 +10,10 @@
 /* The exit codes of the process; scripts rely on the numbers. */
 enum tool_exit {
     TOOL_OK = 0,
-    TOOL_FAILED = 1,    /* a comparison failed, the validation layer reported something, or a bug */
-    TOOL_USAGE = 2,     /* bad usage, bad input, or more than the device can do */
-    TOOL_NO_DEVICE = 3, /* no usable device */
-    TOOL_MEMORY = 4,    /* out of host or device memory */
+    TOOL_FAILED = 1, /* a comparison failed, the validation layer reported something, or a bug */
+    TOOL_USAGE = 2,  /* bad usage, bad input, no place for output, or more than the device can do */
+    TOOL_NO_DEVICE = 3,  /* no usable device */
+    TOOL_MEMORY = 4,     /* out of host or device memory */
     TOOL_DEVICE_LOST = 5 /* device lost or timed out */
 };
 
@@ -26,6 +26,10 @@ void tool_set_command(const char *command);
 /* Prints one line to stderr: "vkattn COMMAND: ...". Control characters become '?', so that a name
  * from a file cannot split the line or control the terminal. */
 FORMAT_PRINTF(1, 2) void tool_error(const char *format, ...);
+
+/* Writes what stdout still holds. If that or an earlier write failed, as on a full disk or a closed pipe,
+ * prints an error line and returns TOOL_USAGE in place of TOOL_OK. Returns any other code as it is. */
+enum tool_exit tool_end(enum tool_exit code);
 
 enum option_kind {
     OPTION_FLAG = 0, /* bool: set to true */

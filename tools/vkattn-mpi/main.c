@@ -58,7 +58,9 @@ static bool parse(int argc, char **argv, struct bench_options *o)
     }
     o->n_kv_head = o->n_kv_head ? o->n_kv_head : o->n_head;
     if (o->model_dim % o->n_head || o->n_head % o->n_kv_head) {
-        tool_error("--heads: expected a divisor of --model-dim and a multiple of --kv-heads");
+        tool_error(
+            "--heads: expected a divisor of --model-dim %u and a multiple of --kv-heads %u, got %u",
+            o->model_dim, o->n_kv_head, o->n_head);
         return false;
     }
     return true;
@@ -135,10 +137,5 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int code = run(argc, argv);
-    if (fflush(stdout) || ferror(stdout)) {
-        tool_error("cannot write to standard output");
-        return code ? code : TOOL_FAILED;
-    }
-    return code;
+    return tool_end((enum tool_exit)run(argc, argv));
 }

@@ -113,12 +113,5 @@ int main(int argc, char **argv)
     os_program_begin(&argc, &argv);
     tool_set_help(manual_command_help);
     int code = dispatch(argc, argv);
-    if (tool_helped())
-        code = TOOL_OK;
-    /* A full disk or a closed pipe must not look like success. */
-    if (fflush(stdout) || ferror(stdout)) {
-        tool_error("cannot write to standard output");
-        return code ? code : TOOL_FAILED;
-    }
-    return code;
+    return tool_end(tool_helped() ? TOOL_OK : (enum tool_exit)code);
 }

@@ -108,7 +108,7 @@ void manual_man(void)
     printf(".Sh FILES\nCompiled pipelines, self-test findings and tuning profiles are in\n"
            ".Pa $XDG_CACHE_HOME/vkattn ,\nor in\n.Pa ~/.cache/vkattn\n"
            "if that variable is not set.\n.Sh EXIT STATUS\n.Bl -tag -width Ds -compact\n"
-           ".It 0\nsuccess\n.It 1\na comparison failed\n.It 2\nbad usage or input\n"
+           ".It 0\nsuccess\n.It 1\na comparison failed\n.It 2\nbad usage or input, or output that cannot be written\n"
            ".It 3\nno usable device\n.It 4\nout of memory\n"
            ".It 5\nthe device was lost or took too long\n.El\n.Sh EXAMPLES\n"
            ".Dl vkattn run layer.safetensors --query x.npy --heads 8 --causal --output y.npy\n"

@@ -358,7 +358,7 @@ static enum tool_exit find_place(struct tuning *t, const char *output)
         tool_error("--output: expected a file, as there is no cache folder");
         return TOOL_USAGE;
     }
-    const struct tool_file place = {"--output", t->path};
+    const struct tool_file place = {output ? "--output" : "the cache folder", t->path};
     return tool_check_files(&place, 1, NULL, 0) ? TOOL_OK : TOOL_USAGE;
 }
 
