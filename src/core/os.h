@@ -123,7 +123,8 @@ void os_draft_discard(struct os_draft *draft);
 #define OS_PATH_SIZE 4096 /* bytes of a path with its NUL */
 
 /* The first thing that a program does: its arguments become UTF-8, and what it prints is neither
- * converted nor given other ends of lines. Changes nothing where that is so anyway. */
+ * converted nor given other ends of lines. No file that is opened later takes the place of a standard
+ * stream that is closed, which goes on failing. Changes nothing where that is so anyway. */
 void os_program_begin(int *argc, char ***argv);
 
 /* What is written to stream, as one text with a NUL after its size bytes. The struct stays in its

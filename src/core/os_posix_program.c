@@ -12,10 +12,17 @@ struct os_folder {
     DIR *dir;
 };
 
+/* A shell closes a stream by "<&-" or ">&-". The next file that is opened would take its number, and get what
+ * is printed. So /dev/null takes it, opened so that the stream still fails. */
 void os_program_begin(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
+    for (int handle = STDIN_FILENO; handle <= STDERR_FILENO; handle++) {
+        const int mode = handle == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+        if (fcntl(handle, F_GETFD) < 0 && open("/dev/null", mode) < 0)
+            continue; /* nothing can be opened here, neither by what follows */
+    }
 }
 
 bool os_memory_open(struct os_memory *memory)

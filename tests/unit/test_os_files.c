@@ -22,6 +22,7 @@
 #else
 #include <signal.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #endif
 
 static void write_file(const char *path, const char *text)
@@ -386,6 +387,33 @@ static void long_paths(void **state)
 }
 #endif
 
+#ifndef _WIN32
+/* What is printed goes to no file that a program opens while its standard streams are closed. */
+static void closed_streams(void **state)
+{
+    (void)state;
+    for (unsigned closed = 0; closed < 8; closed++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            int argc = 0, wrong = 0;
+            char **argv = NULL, byte;
+            for (int i = 0; i < 3; i++)
+                if (closed >> i & 1)
+                    close(i);
+            os_program_begin(&argc, &argv);
+            for (int i = 0; i < 3; i++)
+                if (closed >> i & 1)
+                    wrong += (i ? write(i, "x", 1) : read(i, &byte, 1)) != -1 || errno != EBADF;
+            _exit(wrong + (open("/dev/null", O_RDONLY) <= 2));
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+#endif
+
 TEST_PROGRAM(os_files)
 {
     const struct CMUnitTest tests[] = {
@@ -397,7 +425,7 @@ TEST_PROGRAM(os_files)
 #ifdef _WIN32
         cmocka_unit_test(long_paths),
 #else
-        cmocka_unit_test(interrupted_writes),
+        cmocka_unit_test(interrupted_writes), cmocka_unit_test(closed_streams),
 #endif
     };
     return cmocka_run_group_tests(tests, folder_set_up_absolute, folder_tear_down);
