@@ -6,10 +6,12 @@
 
 #include "core/os.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RUNS 10 /* without --repeat */
+#define SENTENCE_SIZE 512
 #define PAUSE_NS 200000
 
 struct problem {
@@ -274,12 +276,22 @@ static enum vka_status collect(const struct bench_options *o, struct problem *p,
     return VKA_OK;
 }
 
+/* Keeps the first error: those behind it say what follows from it. */
+static void keep_first(void *user, enum vka_log_level level, const char *message)
+{
+    char *sentence = user;
+    if (level == VKA_LOG_ERROR && !*sentence)
+        snprintf(sentence, SENTENCE_SIZE, "%s", message);
+}
+
 static enum vka_status measure(const struct bench_options *o, MPI_Comm comm,
                                struct bench_point *point)
 {
+    char sentence[SENTENCE_SIZE] = "";
     struct problem p = {0};
     struct vka_mpi_stats fastest = {0};
-    struct vka_device_info device = {.struct_size = sizeof device, .device = o->device};
+    struct vka_device_info device = {
+        .struct_size = sizeof device, .device = o->device, .log = keep_first, .log_user = sentence};
     enum vka_status status = vka_mpi_create(
         comm,
         VKA_INFO(vka_mpi_info, .device = &device, .timeout = (uint64_t)o->timeout_s * 1000000000),
@@ -292,7 +304,7 @@ static enum vka_status measure(const struct bench_options *o, MPI_Comm comm,
     if (status == VKA_OK)
         status = collect(o, &p, comm, &fastest, point);
     if (status != VKA_OK)
-        tool_error("%s: %s", vka_status_name(status), p.mpi ? vka_mpi_error(p.mpi) : "");
+        tool_error("%s: %s", vka_status_name(status), p.mpi ? vka_mpi_error(p.mpi) : sentence);
     destroy(&p);
     return status;
 }
