@@ -59,11 +59,17 @@ fail:
     return status;
 }
 
+/* The small letter of ASCII. tolower() follows the program's locale, and a Turkish one leaves I as it is. */
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 static bool contains(const char *text, const char *word)
 {
     for (; *text; text++) {
         size_t i = 0;
-        while (word[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
+        while (word[i] && lower(text[i]) == lower(word[i]))
             i++;
         if (!word[i])
             return true;

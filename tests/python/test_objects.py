@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -364,3 +365,21 @@ def test_process_ends_cleanly(device, leave):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=1800)
     assert done.returncode == (3 if "3" in leave else 0) and not done.stderr
+
+
+def test_device_names_in_a_turkish_program(tmp_path):
+    """A part of a name in any case, where the small letter of I is another one."""
+    made = tmp_path / "tr_TR.UTF-8"
+    tool = shutil.which("localedef")
+    if not tool or subprocess.run([tool, "-f", "UTF-8", "-i", "tr_TR", made], capture_output=True).returncode:
+        pytest.skip("no localedef, or no tr_TR")
+    program = """
+import locale, vkattn
+locale.setlocale(locale.LC_ALL, "tr_TR.UTF-8")
+name = vkattn.devices()[0].name
+for text in (name.upper(), name.lower()):
+    vkattn.Device(text)
+"""
+    environment = {**os.environ, "LOCPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
