@@ -68,6 +68,8 @@ struct vka_io_array {
     uint64_t shape[VKA_IO_MAX_RANK];
     const void *data; /* may be unaligned: use memcpy */
     size_t size;      /* bytes */
+    /* vka_io_dtype_name(dtype), or what the file calls a type that is not known; writers do not read it */
+    const char *type;
 };
 
 struct vka_io_metadata {
@@ -87,7 +89,11 @@ VKA_API enum vka_status vka_safetensors_parse(const char *path, const void *data
                                               char *error, struct vka_safetensors **file);
 VKA_API void vka_safetensors_close(struct vka_safetensors **file);
 
-/* The number of arrays, the array at an index, and the array of a name; NULL past the end, or if
+/* An array whose type this version does not know, such as "F4" or "C64", has dtype VKA_IO_DTYPE_COUNT;
+ * its size is that which the file says, and every other rule holds for it. Keys of an array's entry
+ * that the format does not have are passed over.
+ *
+ * The number of arrays, the array at an index, and the array of a name; NULL past the end, or if
  * there is no such name. Arrays are in the order of their data in the file; empty arrays come
  * before the one that begins at the same place, in the order of their names. The pointers are valid
  * until the file is closed. */

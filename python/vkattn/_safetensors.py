@@ -82,7 +82,7 @@ class SafetensorsFile:
 
     def kind(self, name: str) -> str:
         """Its type as the file names it."""
-        return text_of(lib.vka_io_dtype_name(self._arrays[name].dtype))
+        return text_of(self._arrays[name].type)
 
     def packed(self, name: str) -> np.ndarray | HostArray:
         """A tensor with any number of axes, 0 too; floats of 8 bits as their bytes."""
@@ -109,6 +109,8 @@ class SafetensorsFile:
     ) -> np.ndarray:
         """In the bytes of the file, which may lie anywhere. more: types that may be had besides."""
         kind, types = self.kind(name), {**_TYPES, **(more or {})}
+        if kind not in types and kind not in _BYTES:
+            raise UnsupportedError(f"{self.path}: {name}: dtype {shown(kind)} is not supported")
         if kind not in types:
             raise UnsupportedError(
                 f"{self.path}: {name}: dtype {kind} is supported as a packed weight alone: there is no"

@@ -26,15 +26,20 @@ bool vka_io_json_take(struct vka_io_json *json, char wanted)
     return true;
 }
 
-bool vka_io_json_null(struct vka_io_json *json)
+static bool take_word(struct vka_io_json *json, const char *word)
 {
-    static const char word[] = {'n', 'u', 'l', 'l'};
+    const size_t length = strlen(word);
 
     skip_space(json);
-    if ((size_t)(json->end - json->at) < sizeof word || memcmp(json->at, word, sizeof word) != 0)
+    if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
         return false;
-    json->at += sizeof word;
+    json->at += length;
     return true;
+}
+
+bool vka_io_json_null(struct vka_io_json *json)
+{
+    return take_word(json, "null");
 }
 
 bool vka_io_json_next(struct vka_io_json *json, char close, bool *first)
@@ -153,4 +158,92 @@ bool vka_io_json_number(struct vka_io_json *json, uint64_t *number)
     }
     return json->at != first && (*first != '0' || json->at == first + 1) &&
            (json->at == json->end || (*json->at != '.' && *json->at != 'e' && *json->at != 'E'));
+}
+
+static bool skip_digits(struct vka_io_json *json)
+{
+    const char *first = json->at;
+
+    while (json->at < json->end && *json->at >= '0' && *json->at <= '9')
+        json->at++;
+    return json->at != first;
+}
+
+static bool here(const struct vka_io_json *json, const char *any)
+{
+    return json->at < json->end && strchr(any, *json->at) && *json->at;
+}
+
+/* Skips a number: a sign, digits without a leading zero, a fraction, an exponent. */
+static bool skip_number(struct vka_io_json *json)
+{
+    if (here(json, "-"))
+        json->at++;
+    if (here(json, "0"))
+        json->at++;
+    else if (!skip_digits(json))
+        return false;
+    if (here(json, ".")) {
+        json->at++;
+        if (!skip_digits(json))
+            return false;
+    }
+    if (here(json, "eE")) {
+        json->at++;
+        if (here(json, "+-"))
+            json->at++;
+        return skip_digits(json);
+    }
+    return true;
+}
+
+/* Skips a value that holds no other. */
+static bool skip_simple(struct vka_io_json *json)
+{
+    const char *string;
+
+    skip_space(json);
+    if (here(json, "\""))
+        return vka_io_json_string(json, &string);
+    return take_word(json, "null") || take_word(json, "true") || take_word(json, "false") ||
+           skip_number(json) || fail(json, "a value is missing");
+}
+
+/* Skips the key and the colon of an object's member. */
+static bool skip_key(struct vka_io_json *json)
+{
+    const char *key;
+
+    return vka_io_json_string(json, &key) &&
+           (vka_io_json_take(json, ':') || fail(json, "a colon is missing"));
+}
+
+bool vka_io_json_skip(struct vka_io_json *json)
+{
+    uint64_t objects = 0; /* a bit for each value that is open, the innermost lowest */
+    unsigned depth = 0;
+    bool first = true;
+
+    do {
+        const bool object = vka_io_json_take(json, '{');
+
+        if (object || vka_io_json_take(json, '[')) {
+            if (depth++ == 64)
+                return fail(json, "a value lies in more than 64 others");
+            objects = objects << 1 | object;
+            first = true;
+        } else if (!skip_simple(json)) {
+            return false;
+        }
+        while (depth > 0 && !vka_io_json_next(json, objects & 1 ? '}' : ']', &first)) {
+            if (json->wrong)
+                return false;
+            depth--;
+            objects >>= 1;
+            first = false;
+        }
+        if (depth > 0 && objects & 1 && !skip_key(json))
+            return false;
+    } while (depth > 0);
+    return true;
 }

@@ -1,5 +1,5 @@
-/* Reads the JSON of safetensors headers: only objects, strings, null and arrays of whole
- * numbers. */
+/* Reads the JSON of safetensors headers: objects, strings, null and arrays of whole numbers; passes
+ * over any other value. */
 #ifndef VKA_IO_JSON_H
 #define VKA_IO_JSON_H
 
@@ -27,6 +27,9 @@ bool vka_io_json_string(struct vka_io_json *json, const char **string);
 
 /* Skips white space, and then the word null if it comes next; returns whether it did. */
 bool vka_io_json_null(struct vka_io_json *json);
+
+/* Skips a value of any kind. False with `wrong` set if it is none, or nested in more than 64 others. */
+bool vka_io_json_skip(struct vka_io_json *json);
 
 /* Reads a whole number that fits and consists of digits only: no sign, fraction, exponent or
  * leading zero. False if there is none; `wrong` is not changed. */

@@ -78,6 +78,7 @@ static enum vka_status take_data(struct vka_npy *file, const char *path, const c
                            "%zu bytes follow the header, but its shape needs %zu", size,
                            array->size);
     array->data = data;
+    array->type = vka_io_dtype_name(array->dtype);
     if (!fortran_order || array->rank < 2 || size == 0)
         return VKA_OK;
     file->owned = malloc(size);

@@ -112,24 +112,25 @@ static enum vka_status read_offsets(struct parser *p, struct entry *entry)
     return VKA_OK;
 }
 
-/* Checks what needs the whole entry: a known type, and the bytes that type and shape need. */
+/* Checks what needs the whole entry: that it lies in the data, and has the bytes that shape and type need. Of
+ * a type that is not known the file alone says how many they are. */
 static enum vka_status check_entry(const struct parser *p, const struct entry *entry)
 {
     const struct vka_io_source *source = p->source;
     struct vka_io_array *array = entry->array;
 
     array->dtype = vka_io_dtype_named(entry->dtype);
-    if (array->dtype == VKA_IO_DTYPE_COUNT)
-        return vka_io_fail(source->error, VKA_IO, source->path,
-                           "tensor '" VKA_IO_NAME "' has dtype '%.40s', which is not supported",
-                           array->name, entry->dtype);
-    if (!vka_io_array_bytes(array->dtype, array->rank, array->shape, &array->size))
+    array->type = entry->dtype;
+    if (array->dtype != VKA_IO_DTYPE_COUNT &&
+        !vka_io_array_bytes(array->dtype, array->rank, array->shape, &array->size))
         return bad_tensor(p, array->name, "has a shape that overflows");
     if (entry->begin > entry->end || entry->end > source->region_size)
         return vka_io_fail(source->error, VKA_IO, source->path,
                            "data_offsets [%" PRIu64 ", %" PRIu64 "] of tensor '" VKA_IO_NAME
                            "' do not lie within the %zu bytes of data",
                            entry->begin, entry->end, array->name, source->region_size);
+    if (array->dtype == VKA_IO_DTYPE_COUNT)
+        array->size = (size_t)(entry->end - entry->begin);
     if (entry->end - entry->begin != array->size)
         return vka_io_fail(source->error, VKA_IO, source->path,
                            "tensor '" VKA_IO_NAME "' has %" PRIu64
@@ -139,14 +140,14 @@ static enum vka_status check_entry(const struct parser *p, const struct entry *e
     return VKA_OK;
 }
 
-/* Reads an object with exactly three keys, in any order. */
+/* Reads an object with three keys, in any order; others, which writers may add, are passed over. */
 static enum vka_status read_tensor(struct parser *p, struct vka_io_array *array)
 {
     static const struct {
         const char *key;
         enum vka_status (*read)(struct parser *p, struct entry *entry);
     } members[] = {{"dtype", read_dtype}, {"shape", read_shape}, {"data_offsets", read_offsets}};
-    static const char wrong[] = "is not an object of exactly dtype, shape and data_offsets";
+    static const char wrong[] = "is not an object with one dtype, shape and data_offsets";
     struct entry entry = {.array = array};
     bool first = true;
     unsigned seen = 0;
@@ -162,7 +163,12 @@ static enum vka_status read_tensor(struct parser *p, struct vka_io_array *array)
             return not_json(p);
         while (i < 3 && strcmp(members[i].key, key) != 0)
             i++;
-        if (i == 3 || seen & 1u << i)
+        if (i == 3) {
+            if (!vka_io_json_skip(&p->json))
+                return not_json(p);
+            continue;
+        }
+        if (seen & 1u << i)
             return bad_tensor(p, array->name, wrong);
         seen |= 1u << i;
         status = members[i].read(p, &entry);

@@ -52,8 +52,7 @@ static enum vka_status fill(struct log *log, const char *path, const struct proj
     struct vka_linear_weights *to[] = {&info->query, &info->key, &info->value, &info->output};
     uint64_t rows[PROJECTION_COUNT] = {0};
     CHECK_ARG(element_type(p[QUERY].weight->dtype, &info->dtype),
-              "%.200s: q_proj.weight is %s, not F32, F16 or BF16", path,
-              vka_io_dtype_name(p[QUERY].weight->dtype));
+              "%.200s: q_proj.weight is %.40s, not F32, F16 or BF16", path, p[QUERY].weight->type);
     for (int i = 0; i < PROJECTION_COUNT; i++) {
         *to[i] = (struct vka_linear_weights){NULL, NULL};
         if (!p[i].weight)

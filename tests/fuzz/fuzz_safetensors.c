@@ -52,6 +52,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
         const unsigned char *first = a->data;
         if (first < data || a->size > (size_t)(data + size - first))
             abort();
+        if (a->dtype != VKA_IO_DTYPE_COUNT && strcmp(a->type, vka_io_dtype_name(a->dtype)) != 0)
+            abort();
         if (vka_safetensors_find(file, a->name) != a)
             abort();
         bytes += a->size;

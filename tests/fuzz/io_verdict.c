@@ -5,9 +5,10 @@
  *     refused SENTENCE
  *     read [NAME:DTYPE:SHAPE:BYTES ...]
  *
- * where name and bytes are hexadecimal and a shape is 2,3. An array of npy has no name. A shape of
- * GGUF is followed by @ and the offset of the data; then comes metadata, KEY:TYPE:ITEM:BYTES, its
- * types by their numbers in the file, and of an array of strings each one after its length.
+ * where name, type and bytes are hexadecimal and a shape is 2,3. An array of npy has no name. A type of
+ * GGUF is not hexadecimal, its shape is followed by @ and the offset of the data; then comes metadata,
+ * KEY:TYPE:ITEM:BYTES, its types by their numbers in the file, and of an array of strings each one after
+ * its length.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +28,9 @@ static void print_array(const struct vka_io_array *array)
     const char *name = array->name ? array->name : "";
     putchar(' ');
     print_hex(name, strlen(name));
-    printf(":%s:", vka_io_dtype_name(array->dtype));
+    putchar(':');
+    print_hex(array->type, strlen(array->type));
+    putchar(':');
     for (uint32_t i = 0; i < array->rank; i++)
         printf("%s%" PRIu64, i ? "," : "", array->shape[i]);
     putchar(':');

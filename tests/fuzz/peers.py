@@ -4,10 +4,11 @@ packages safetensors, numpy and gguf.
 
     peers.py IO_VERDICT SEED_FOLDER [--mutants N] [--seed S]
 
-Where both read a file they must read the same. What the readers here read, the others read too. What
-only the others read is counted by the rule that forbids it, each found in the file's own text by
-Python's json or by a regular expression; without one it is an error. A format whose package is missing
-is left out, and said so; exits 77 where all are. SPDX-License-Identifier: MIT
+Where both read a file they must read the same. What the readers here read, the others read too, but for
+what safetensors refuses a whole file for, as a type that it does not know. What only the others read is
+counted by the rule that forbids it, each found in the file's own text by Python's json or by a regular
+expression; without one it is an error. A format whose package is missing is left out, and said so; exits
+77 where all are. SPDX-License-Identifier: MIT
 """
 import argparse
 import collections
@@ -37,6 +38,7 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "BOOL": 1, "U8": 1, "I8": 1, "
          "U32": 4, "I32": 4, "U64": 8, "I64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 DESCRS = {"<f4": "F32", "<f2": "F16", "<f8": "F64", "|b1": "BOOL", "|u1": "U8", "|i1": "I8",
           "<u2": "U16", "<i2": "I16", "<u4": "U32", "<i4": "I32", "<u8": "U64", "<i8": "I64"}
+THREE = ("dtype", "shape", "data_offsets")
 MOST = 2**63 - 1  # bytes
 BATCH = 20000  # files
 SAFETENSORS, NPY, GGUF = 0, 1, 2
@@ -157,7 +159,7 @@ def parse(line):
     for array in line.split()[1:]:
         name, dtype, shape, data = array.split(":")
         shape = tuple(int(axis) for axis in shape.split(",") if axis)
-        arrays.append((bytes.fromhex(name), dtype, shape, bytes.fromhex(data)))
+        arrays.append((bytes.fromhex(name), bytes.fromhex(dtype).decode(), shape, bytes.fromhex(data)))
     return arrays
 
 
@@ -198,15 +200,24 @@ def why_safetensors(file):
     for entry in (header[name] for name in header if name != "__metadata__"):
         if not isinstance(entry, dict):
             return "a tensor that is an array, not an object"
-        if set(entry) != {"dtype", "shape", "data_offsets"}:
-            return "a key of a tensor beside its three"
-        if entry["dtype"] not in SIZES:
-            return "a type that is not supported"
+        extra = json.dumps([value for key, value in entry.items() if key not in THREE] + list(entry))
+        if re.search(r"\\u(0000|d[89a-f])", extra):
+            return "a key of a tensor beside its three, with a 0 byte or a surrogate"
+        if extra.count("[") + extra.count("{") > 64:
+            return "a key of a tensor beside its three, of deep values"
         if len(entry["shape"]) > 8:
             return "more than 8 axes"
-        if overflows(entry["shape"], SIZES[entry["dtype"]]):
+        if entry["dtype"] in SIZES and overflows(entry["shape"], SIZES[entry["dtype"]]):
             return "a shape that overflows beside its axes of 0"
     return None
+
+
+def why_peer(file, arrays):
+    """What safetensors refuses a whole file for that is read here."""
+    if any(dtype not in SIZES for _, dtype, _, _ in arrays):
+        return "a type that is not known"
+    header = json.loads(split(file, SAFETENSORS)[1])
+    return "a number that no float64 holds" if "Infinity" in json.dumps(header) else None
 
 
 STRING = rb"""(?:'[^'\\\n]*'|"[^"\\\n]*")"""
@@ -260,7 +271,9 @@ def judge(kind, file, line, counts):
         counts[f"{name}: refused here alone: {why}"] += 1
         return None if why else f"only {name} reads what is '{line}' here"
     if peer is None:
-        return f"only {name} refuses this"
+        why = why_peer(file, own) if kind == SAFETENSORS else None
+        counts[f"{name}: read here alone: {why}"] += 1
+        return None if why else f"only {name} refuses this"
     counts[f"{name}: read by both"] += 1
     return None if sorted(own) == sorted(peer) else f"{name} reads {peer}, but here it is '{line}'"
 

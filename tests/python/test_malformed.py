@@ -9,9 +9,10 @@ import struct
 
 import numpy as np
 import pytest
-from test_layer import write_safetensors
+from test_layer import entry, write_safetensors
 
 import vkattn
+from vkattn._safetensors import SafetensorsFile
 
 PREFIX = "a."
 ROWS = np.ones((4, 4), np.float32)
@@ -375,3 +376,23 @@ def test_random_checkpoints(device, tmp_path, request):
             raise AssertionError(f"--seed {i} --checkpoints 1") from error
     print(f"{loaded} of {count} could be loaded")
     assert count < 100 or count / 50 < loaded < count * 49 / 50
+
+
+def test_unknown_types_of_others(device, rng, tmp_path):
+    """One tensor of a type that is not known, and keys that the format does not have, keep none of the others."""
+    path, eye = tmp_path / "model.safetensors", np.eye(4, dtype=np.float32)
+    header = {"other": {"dtype": "F4\n", "shape": [8], "data_offsets": [0, 4]}}
+    for i, name in enumerate("qkvo"):
+        offsets = [4 + 64 * i, 68 + 64 * i]
+        header[f"a.{name}_proj.weight"] = entry(data_offsets=offsets, note={"by": [1, None]})
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4) + eye.tobytes() * 4)
+    x = rng.standard_normal((1, 3, 4), np.float32)
+    layer = vkattn.Layer.from_safetensors(path, "a.", n_head=1, rope=False, device=device)
+    same = vkattn.Layer(n_head=1, query=eye, key=eye, value=eye, output=eye, device=device)
+    np.testing.assert_array_equal(layer(x), same(x))
+    file = SafetensorsFile(path)
+    assert file.kind("other") == "F4\n" and file.shape("other") == (8,)
+    for read in file.array, file.packed:
+        with pytest.raises(vkattn.UnsupportedError, match=r"model.safetensors: other: dtype 'F4\\n' is not"):
+            read("other")

@@ -79,8 +79,7 @@ static enum vka_status check_array(const struct case_where *at, const struct slo
                                    const struct vka_io_array *array)
 {
     if (!(slot->types & BIT(array->dtype)))
-        return case_refuse(at, "tensor \"%s\" is %s, expected %s", slot->name,
-                           vka_io_dtype_name(array->dtype),
+        return case_refuse(at, "tensor \"%s\" is %.40s, expected %s", slot->name, array->type,
                            slot->types & BIT(VKA_IO_I64)    ? "I64"
                            : slot->types & BIT(VKA_IO_BOOL) ? "BOOL, F32, F16 or BF16"
                            : slot->types & BIT(VKA_IO_F64)  ? "F32, F16, BF16 or F64"
@@ -167,8 +166,7 @@ static enum vka_status check_company(const struct case_where *at, struct case_fi
     for (size_t i = 1; i < COUNTOF(weights); i++)
         if (weights[i] && weights[i]->dtype != weights[0]->dtype)
             return case_refuse(at, "tensor \"%s\" is %s, expected %s as \"q_proj.weight\"",
-                               weights[i]->name, vka_io_dtype_name(weights[i]->dtype),
-                               vka_io_dtype_name(weights[0]->dtype));
+                               weights[i]->name, weights[i]->type, weights[0]->type);
     return VKA_OK;
 }
 

@@ -131,8 +131,8 @@ static enum vka_status check_array(const struct case_where *at, const struct vka
 {
     bool right = integers ? array->dtype == VKA_IO_I64 : is_float(array);
     if (!right)
-        return case_refuse(at, "tensor \"%s\" is %s, expected %s", array->name,
-                           vka_io_dtype_name(array->dtype), integers ? "I64" : "F32, F16 or BF16");
+        return case_refuse(at, "tensor \"%s\" is %.40s, expected %s", array->name, array->type,
+                           integers ? "I64" : "F32, F16 or BF16");
     if (array->rank < 1 || array->rank > 4 || !case_count(array))
         return case_refuse(at, "tensor \"%s\": expected 1 to 4 axes, none of length 0",
                            array->name);

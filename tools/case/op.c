@@ -64,8 +64,8 @@ static enum vka_status place(const struct case_where *at, struct case_file *c)
                                array->name);
         bool blocks = slots[s].to == &c->op.blocks;
         if (blocks ? array->dtype != VKA_IO_U8 : !is_float(array))
-            return case_refuse(at, "tensor \"%s\" is %s, expected %s", array->name,
-                               vka_io_dtype_name(array->dtype), blocks ? "U8" : "F32, F16 or BF16");
+            return case_refuse(at, "tensor \"%s\" is %.40s, expected %s", array->name, array->type,
+                               blocks ? "U8" : "F32, F16 or BF16");
         *slots[s].to = array;
     }
     for (size_t s = 0; s < n_slot; s++)

@@ -14,7 +14,7 @@
 /* "F32 [2][5][64]" */
 static const char *describe(const struct vka_io_array *array, char text[256])
 {
-    size_t used = (size_t)snprintf(text, 256, "%s ", vka_io_dtype_name(array->dtype));
+    size_t used = (size_t)snprintf(text, 256, "%.40s ", array->type);
     for (uint32_t i = 0; i < array->rank; i++)
         used += (size_t)snprintf(text + used, 256 - used, "[%" PRIu64 "]", array->shape[i]);
     if (!array->rank)
