@@ -111,8 +111,8 @@ VKA_API enum vka_status vka_plan_add_merge(struct vka_plan *plan, const struct v
 /* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
  * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the
  * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30: for each finite input, and each
- * alpha of 2e-6 or more in magnitude. GELU and SILU (alpha > 0) of -Inf are NaN, as -Inf times 0
- * is. */
+ * alpha of 2e-6 or more in magnitude. VKA_GELU, VKA_GELU_TANH and VKA_SILU of -Inf (of Inf where alpha is
+ * negative) are NaN, as Inf times 0 is and as PyTorch has it; VKA_TANH of -0 is 0. */
 struct vka_activation_op {
     size_t struct_size;
     enum vka_activation kind;
