@@ -23,14 +23,17 @@ set(text [=[
 
 ]=])
 set(hashes)
+set(variables)
+# The modules come before the variables: where GCC keeps that order, as at -O0, it does not know that an asm
+# statement left its section, and a variable behind one would lie among the code.
 foreach(id IN LISTS IDS)
   file(SHA256 ${DIR}/${id}.spv hash)
   file(SIZE ${DIR}/${id}.spv size)
   string(APPEND hashes "${hash}")
-  string(APPEND text "MODULE(${id}, \"${DIR}/${id}.spv\")\n"
-                     "const struct kernel_spv kernel_spv_${id} = {kernel_words_${id}, ${size}};\n")
+  string(APPEND text "MODULE(${id}, \"${DIR}/${id}.spv\")\n")
+  string(APPEND variables "const struct kernel_spv kernel_spv_${id} = {kernel_words_${id}, ${size}};\n")
 endforeach()
-string(APPEND text [=[
+string(APPEND text "\n${variables}" [=[
 
 const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT] = {
 #define KERNEL(id, file, defines, buffers, needs, family, known) &kernel_spv_##id,
