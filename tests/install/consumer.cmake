@@ -48,6 +48,10 @@ elseif(MODE STREQUAL "absolute")
   run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/absolute -DCMAKE_C_COMPILER=${COMPILER}
       -DVKATTN_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/some/own -DCMAKE_INSTALL_LIBDIR=/some/lib
       -DCMAKE_INSTALL_INCLUDEDIR=/some/headers)
+  file(STRINGS ${WORK}/absolute/CMakeCache.txt type REGEX "^CMAKE_BUILD_TYPE:")
+  if(GENERATOR MATCHES "Ninja$|Makefiles" AND NOT type MATCHES "=RelWithDebInfo$")
+    message(FATAL_ERROR "without a build type: ${type}")
+  endif()
   set(ENV{PKG_CONFIG_PATH} ${WORK}/absolute/cmake)
   execute_process(COMMAND pkg-config --cflags --libs vkattn OUTPUT_VARIABLE flags
                   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
