@@ -111,20 +111,26 @@ static bool read_lines(const char *text, size_t size, struct tuning_profile *pro
     return true;
 }
 
+static bool begins(const char *text, size_t size, const char *word)
+{
+    return size >= strlen(word) && memcmp(text, word, strlen(word)) == 0;
+}
+
 enum vka_status tuning_profile_read(struct log *log, const char *text, size_t size,
                                     struct caps *caps, struct tuning_profile *profile)
 {
-    static const char verdicts[] = "vkattn-verdict ";
+    static const char verdicts[] = "vkattn-verdict ", begin[] = "vkattn-tuning-profile ";
     char identity[128];
     size_t length = tuning_profile_identity(&caps->properties, identity, sizeof identity);
     struct kernel_set failed = NO_KERNELS;
     *profile = (struct tuning_profile){0};
     if (size < length || memcmp(text, identity, length) != 0) {
         log_message(log, VKA_LOG_WARNING,
-                    "the tuning profile is %s and is ignored; 'vkattn tune' makes a new one",
-                    size >= sizeof verdicts - 1 && memcmp(text, verdicts, sizeof verdicts - 1) == 0
-                        ? "a file of verdicts, which this version does not read,"
-                        : "for another device, driver or build");
+                    "the tuning profile %s and is not used; 'vkattn tune' makes a new one",
+                    begins(text, size, verdicts)
+                        ? "is a file of verdicts, which this version does not read,"
+                    : begins(text, size, begin) ? "is for another device, driver or build"
+                                                : "does not begin with 'vkattn-tuning-profile'");
         return VKA_OK;
     }
     profile->entries = calloc(PROFILE_ENTRIES, sizeof *profile->entries);
@@ -136,7 +142,7 @@ enum vka_status tuning_profile_read(struct log *log, const char *text, size_t si
         return VKA_OK;
     }
     log_message(log, VKA_LOG_WARNING,
-                "the tuning profile is malformed and is ignored; 'vkattn tune' makes a new one");
+                "the tuning profile is malformed and is not used; 'vkattn tune' makes a new one");
     tuning_profile_free(profile);
     return VKA_OK;
 }

@@ -83,10 +83,13 @@ expect 2 '--tuning-profile: .*another device' $explain --tuning-profile v.txt
 sed '1s/.*/vkattn-verdict 1/' head.txt >old.txt
 expect 2 "--tuning-profile: .*a file of verdicts.*'vkattn tune' makes a new one" $explain --tuning-profile old.txt
 expect 2 "unknown option '--verdict'" $explain --verdict old.txt
-expect 2 '--tuning-profile: missing cannot be read' $explain --tuning-profile missing
-expect 2 '--tuning-profile: missing cannot be read' devices --tuning-profile missing
+expect 2 '--tuning-profile: missing: cannot be read: No such file' $explain --tuning-profile missing
+expect 2 '--tuning-profile: missing: cannot be read: No such file' devices --tuning-profile missing
 mkfifo pipe
-expect 2 '--tuning-profile: pipe cannot be read' $explain --tuning-profile pipe
+expect 2 '--tuning-profile: pipe: cannot be read: not a regular file' $explain --tuning-profile pipe
+echo other >other.txt
+expect 2 "--tuning-profile: other.txt: the tuning profile does not begin with 'vkattn-tuning-profile'" \
+    $explain --tuning-profile other.txt
 cp v.txt "$profile"
 expect 0 "^device: .*another device.*'vkattn tune' makes a new one" $explain
 

@@ -3,6 +3,9 @@
 
 #include "cache_file.h"
 
+#include "core/os.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,16 +54,21 @@ static bool load_files(const struct device_options *options, struct tool_device 
     struct cache_paths paths = {"", ""};
     const char *profile = options->tuning_profile ? options->tuning_profile : paths.tuning_profile;
     bool none = options->profile_text || !strcmp(profile, "none");
+    char why[96] = "not a regular file, empty, or larger than a profile";
     if (d->caching || (!options->tuning_profile && !none))
         cache_paths_guess(options->device, &paths);
     if (d->caching)
         d->cache = cache_file_load(paths.pipelines, &d->cache_size);
+    errno = 0;
     if (!none)
         d->tuning_profile = cache_file_load(profile, &d->tuning_profile_size);
-    if (options->tuning_profile && !none && !d->tuning_profile)
-        snprintf(d->sentence, sizeof d->sentence, "--tuning-profile: %.900s cannot be read",
-                 profile);
-    return d->tuning_profile || none || !options->tuning_profile;
+    if (!options->tuning_profile || none || d->tuning_profile)
+        return true;
+    if (errno)
+        os_error_text(errno, why, sizeof why);
+    snprintf(d->sentence, sizeof d->sentence, "--tuning-profile: %.800s: cannot be read: %s",
+             profile, why);
+    return false;
 }
 
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d)
@@ -96,7 +104,7 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
         fprintf(stderr, "device: %s (%s)\n", p->name, p->driver);
     }
     if (*d->warning && options->tuning_profile) {
-        tool_error("--tuning-profile: %s", d->warning);
+        tool_error("--tuning-profile: %.200s: %s", options->tuning_profile, d->warning);
         return TOOL_USAGE;
     }
     if (*d->warning)
