@@ -383,3 +383,22 @@ for text in (name.upper(), name.lower()):
     environment = {**os.environ, "LOCPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a process's memory")
+def test_refused_caches_take_no_memory():
+    """2^31 heads have 32 GiB of scales, which are kept on the host."""
+    program = """
+import resource, vkattn
+device = vkattn.Device()
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+heads = {"n_layer": 1, "batch": 1, "capacity": 4, "n_kv_head": 1 << 31, "head_dim": 32}
+try:
+    vkattn.Cache(device, key_dtype="f8_e4m3", value_dtype="f8_e4m3", **heads)
+except vkattn.UnsupportedError as error:
+    assert "2^48 elements" in str(error) or "2^32 values" in str(error), error
+else:
+    raise AssertionError("it was made")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -240,11 +240,11 @@ enum vka_status cache_create_layer(struct vka_cache *cache, const struct vka_cac
     i->key_scales = i->value_scales = NULL; /* the caller's */
     if (!i->n_kv_head)
         return create_states(cache, layer);
-    ENSURE(keep_scales(log, i->key_dtype, info->key_scales, i->n_kv_head, &layer->key_scales));
-    ENSURE(
-        keep_scales(log, i->value_dtype, info->value_scales, i->n_kv_head, &layer->value_scales));
+    /* Rows that the device has no room for are refused before their scales are kept. */
     ENSURE(create_rows(cache, layer, i->key_dtype, i->head_dim, &layer->k));
-    return create_rows(cache, layer, i->value_dtype, i->value_dim, &layer->v);
+    ENSURE(create_rows(cache, layer, i->value_dtype, i->value_dim, &layer->v));
+    ENSURE(keep_scales(log, i->key_dtype, info->key_scales, i->n_kv_head, &layer->key_scales));
+    return keep_scales(log, i->value_dtype, info->value_scales, i->n_kv_head, &layer->value_scales);
 }
 
 void cache_free_layer(struct cached_layer *layer)
