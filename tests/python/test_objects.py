@@ -386,7 +386,7 @@ for text in (name.upper(), name.lower()):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of a process's memory")
-def test_refused_caches_take_no_memory():
+def test_refused_caches_take_no_memory(device):
     """2^31 heads have 32 GiB of scales, which are kept on the host."""
     program = """
 import resource, vkattn
@@ -402,3 +402,5 @@ else:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    with pytest.raises(vkattn.UnsupportedError, match="value_dim is 4294967295, whose whole blocks"):
+        vkattn.Cache(device, n_layer=1, batch=1, capacity=4, n_kv_head=1, head_dim=2**32 - 1, key_dtype="q8_0")

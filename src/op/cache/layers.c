@@ -144,9 +144,14 @@ uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head)
 static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t size[4],
                                      struct cached_rows *cached)
 {
-    const uint32_t values = divide_up(size[3], CACHE_BLOCK) * CACHE_BLOCK;
+    const uint32_t values = size[3] + (CACHE_BLOCK - size[3] % CACHE_BLOCK) % CACHE_BLOCK;
     struct log *log = &cache->device->log;
     struct shape *shape = &cached->rows.shape;
+    if (values < size[3])
+        return log_error(
+            log, VKA_UNSUPPORTED,
+            "vka_cache_create: head_dim or value_dim is %u, whose whole blocks are 2^32 values",
+            size[3]);
     cached->rows.dtype = VKA_I8;
     cached->byte_values = dtype_word_values(cached->dtype) / 4;
     if (!shape_dense(4, (const uint32_t[]){size[0], size[1], size[2], values / cached->byte_values},
