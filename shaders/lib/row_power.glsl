@@ -9,11 +9,12 @@ bool squares_leave_range(float mean_square, float epsilon)
     return !finite || mean_square + epsilon < 7.8886090522101181e-31; // 2^-100
 }
 
-// The power of two for such a row. 2^-80 leaves room for 2^30 squares of the largest values, and
-// those that count stay above 2^-126; 2^80 does so for the least.
-float row_power(float mean_square)
+// The power of two for such a row, whose mean, or 0, was taken off. 2^-80 leaves room for 2^30 squares of
+// the largest values, and those that count stay above 2^-126; 2^80 does so for the least. Values that are
+// small without a large mean are: equal ones of any size leave no squares.
+float row_power(float mean_square, float mean)
 {
-    bool small = mean_square < 1.0;
+    bool small = mean_square < 1.0 && abs(mean) < 1.0;
     return small ? 1.2089258196146292e24 : 8.2718061255302767e-25;
 }
 
@@ -23,5 +24,6 @@ float scaled_epsilon(float epsilon, float power)
 {
     precise float scaled = epsilon * power; // the square of power may be 0
     scaled *= power;
-    return max(scaled, epsilon > 0.0 ? 1.17549435e-38 : 0.0);
+    bool above = floatBitsToUint(epsilon) > 0u; // a device may compare a subnormal number as 0
+    return max(scaled, above ? 1.17549435e-38 : 0.0);
 }

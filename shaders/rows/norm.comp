@@ -208,7 +208,7 @@ void main()
         squares = sum_squares() / float(n);
     }
     if (squares_leave_range(squares, p.epsilon)) {
-        power = row_power(squares);
+        power = row_power(squares, mean);
         if (CENTER) {
             mean = sum_scaled() / float(n);
             squares = settle_mean(sum_centered() / float(n), mean);

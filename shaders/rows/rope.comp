@@ -62,7 +62,7 @@ void set_norm()
     power = 1.0;
     float squares = mean_square();
     if (squares_leave_range(squares, p.epsilon)) {
-        power = row_power(squares);
+        power = row_power(squares, 0.0);
         squares = mean_square();
     }
     inverse_rms = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));

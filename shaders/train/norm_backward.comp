@@ -123,7 +123,7 @@ void main()
     n = p.size3 * (INNER > 1 ? p.size2 : 1) * (INNER > 2 ? p.size1 : 1) * (INNER > 3 ? p.size0 : 1);
     float squares = spread();
     if (squares_leave_range(squares, p.epsilon)) {
-        power = row_power(squares);
+        power = row_power(squares, mean);
         squares = spread();
     }
     scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, power));
