@@ -417,7 +417,7 @@ struct vka_attention_options {
     int32_t window_left, window_right;
     uint32_t given; /* VKA_GIVEN_SCALE, VKA_GIVEN_EPSILON */
     float scale;    /* 0: 1 / sqrt(head_dim), unless given */
-    float softcap;  /* 0: none */
+    float softcap;  /* 0: none; others count as at least 2^-126 and at most 2^104 */
     enum vka_masked_row masked_row;
     /* Receives the scores, [batch][n_head][n_q][n_kv]; given iff scores_kind is not NONE. */
     enum vka_scores scores_kind;

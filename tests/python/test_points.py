@@ -26,3 +26,19 @@ def test_layer_norm_of_equal_rows(device, n, epsilon):
     np.testing.assert_array_equal(y.read(), np.broadcast_to(np.arange(n), y.shape))
     run(device, lambda plan: plan.norm_backward(x, slope, weight_gradient=gradient, **options))
     np.testing.assert_array_equal(gradient.read(), np.zeros(n))
+
+
+@pytest.mark.parametrize("path", ["unfused", "fused"])
+@pytest.mark.parametrize("n_q", [1, 40])
+def test_extreme_softcaps(device, rng, path, n_q):
+    """One far above all scores changes nothing; one far below takes all differences away."""
+    q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (n_q, 50, 50))
+    options = {"path": path, "device": device}
+    plain = vkattn.attention(q, k, v, **options)
+    for softcap in (1e30, 3e38):
+        got = vkattn.attention(q, k, v, softcap=softcap, **options)
+        np.testing.assert_allclose(got, plain, atol=3e-6, err_msg=f"{softcap}")
+    mean = np.broadcast_to(v.astype(np.float64).mean(2, keepdims=True), plain.shape)
+    for softcap in (1e-30, 1e-40):
+        got = vkattn.attention(q, k, v, softcap=softcap, **options)
+        np.testing.assert_allclose(got, mean, atol=3e-6, err_msg=f"{softcap}")

@@ -30,10 +30,20 @@ struct attention {
     struct attention_choice choice; /* of the fused path */
 };
 
+/* The softcap as kernels take it, 0 for none: in the range in which devices divide scores by it and keep
+ * the quotients. Far above the scores it changes none, far below it leaves none. */
+static inline float attention_softcap(const struct vka_attention_options *options)
+{
+    const float least = 0x1p-126f, most = 0x1p104f, softcap = options->softcap;
+    if (softcap == 0)
+        return 0;
+    return softcap < least ? least : softcap > most ? most : softcap;
+}
+
 /* Parameters of softcap and dropout, which the kernels of both paths and of gradients name alike. */
 #define ATTENTION_DRAW(o)                                                                      \
-    .softcap = (o)->softcap, .dropout = (o)->dropout, .seed_low = (uint32_t)(o)->dropout_seed, \
-    .seed_high = (uint32_t)((o)->dropout_seed >> 32),                                          \
+    .softcap = attention_softcap(o), .dropout = (o)->dropout,                                  \
+    .seed_low = (uint32_t)(o)->dropout_seed, .seed_high = (uint32_t)((o)->dropout_seed >> 32), \
     .draw_place = (o)->dropout_batch << 16 | (o)->dropout_head, .draw_query = (o)->dropout_query
 
 /* New and kept keys and values; past, present and use.cache may be NULL. */
