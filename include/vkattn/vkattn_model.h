@@ -3,10 +3,10 @@
  *
  * Each function adds an operation to a plan, as vka_plan_add_linear does, and all that is said there
  * holds here: operations run in the order in which they were added, F32, F16 and BF16 tensors mix
- * freely, arithmetic is float32, NaN is written as the quiet NaN without a payload, and the bits do
- * not depend on how the plan is cut. Tensors have any strides; views (slice, permute, reshape) copy
- * nothing. So the halves of a fused projection are two slices of one tensor, and heads are a reshape
- * and a permutation of rows.
+ * freely, arithmetic is float32, in which devices may take numbers below 2^-126 for 0, NaN is written
+ * as the quiet NaN without a payload, and the bits do not depend on how the plan is cut. Tensors have
+ * any strides; views (slice, permute, reshape) copy nothing. So the halves of a fused projection are
+ * two slices of one tensor, and heads are a reshape and a permutation of rows.
  *
  * A block of a Llama from its second norm on, x and the others float16 [batch][n][width]:
  *
