@@ -167,7 +167,9 @@ struct pool_params {
 #define POOL_MASK_TYPE 1 /* TYPE_NONE: 1 for each row */
 #define POOL_LENGTHS 2   /* rows from a length on do not count */
 #define POOL_Y_TYPE 3
-#define POOL_SPECS 4
+#define POOL_PAIRS 4 /* two neighbours of y are a whole word of 16-bit elements; an item has both */
+#define POOL_X_PAIRS 5 /* so, and of x too */
+#define POOL_SPECS 6
 #define POOL_BLOCK 64u /* rows in one chain of sums */
 
 /* ---- merge_slices: y = sum of x[i] e^(l[i]) / sum of e^(l[i]) ------------------------------------

@@ -57,8 +57,11 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 1, &mask, false, &p.mask_offset);
     plan_bind(plan, pass, 2, &lengths, false, &p.length_offset);
     plan_bind(plan, pass, 3, &y, true, &p.y_offset);
+    const bool pairs = axes_are_pairs(&y, p.y_offset);
+    pass->key.spec[POOL_PAIRS] = pairs;
+    pass->key.spec[POOL_X_PAIRS] = pairs && axes_are_pairs(&x, p.x_offset);
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, (double)size[0] * size[3]);
+    axes_set_grid(pass, (double)size[0] * (pairs ? size[3] / 2 : size[3]));
     pass->work = work_of(size);
     snprintf(pass->detail, sizeof pass->detail, "%u of %u rows of %u, %s->%s", size[0], size[2],
              size[3], vka_dtype_name(x.dtype), vka_dtype_name(y.dtype));
