@@ -188,7 +188,8 @@ struct slices_params {
 #define SLICES_Y_TYPE 3
 #define SLICES_STATE 4   /* SLICES_LOAD, SLICES_STORE */
 #define SLICES_LOG_SUM 5 /* l of y is stored */
-#define SLICES_SPECS 6
+#define SLICES_PAIRS 6   /* two neighbours of y are a whole word of 16-bit elements */
+#define SLICES_SPECS 7
 #define SLICES_LOAD 1
 #define SLICES_STORE 2
 #define SLICES_WEIGHT 0.0009765625 /* 1 / VKA_MERGE_SLICES: no sum of so many slices overflows */

@@ -14,6 +14,7 @@ layout(constant_id = SLICES_X1_TYPE) const uint X1_TYPE = 0;
 layout(constant_id = SLICES_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = SLICES_STATE) const uint STATE = 0;
 layout(constant_id = SLICES_LOG_SUM) const uint LOG_SUM = 0;
+layout(constant_id = SLICES_PAIRS) const bool PAIRS = false;
 layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X0 { uint x0_words[]; };
 layout(binding = 1) readonly buffer X1 { uint x1_words[]; };
@@ -46,6 +47,22 @@ float column(uint i, uvec4 at)
     return LOAD(x1_words, place(p.x1, at), X1_TYPE);
 }
 
+// Column at.w of a row, without its division by the sum; `before`: the state of a pass before of the row.
+float merged(uvec4 at, uint before, float kept, vec2 l, vec2 w)
+{
+    float y = 0.0;
+    if ((STATE & SLICES_LOAD) != 0)
+        y = state[before + at.w] * kept;
+    if (!none(l.x)) // a slice without keys may hold NaN
+        y = fma(w.x, column(0, at), y);
+    if (COUNT > 1 && !none(l.y))
+        y = fma(w.y, column(1, at), y);
+    return y;
+}
+
+// A column as it is stored in the output.
+float finished(float y, float sum) { return one_nan(STATE != 0 && !same(sum, 0.0) ? y / sum : y); }
+
 void main()
 {
     uint width = p.size3, items = (width + 3) / 4, n = items * p.size2 * p.size1 * p.size0;
@@ -71,20 +88,19 @@ void main()
             w0 /= sum;
             w1 /= sum;
         }
-        for (uint c = first; c < min(first + 4, width); c++) {
+        vec2 l = vec2(l0, l1), w = vec2(w0, w1);
+        for (uint c = first; c < min(first + 4, width); c += PAIRS ? 2 : 1) {
             uvec4 here = uvec4(row.xyz, c);
-            float y = 0.0;
-            if ((STATE & SLICES_LOAD) != 0)
-                y = state[before + c] * kept;
-            if (!none(l0)) // a slice without keys may hold NaN
-                y = fma(w0, column(0, here), y);
-            if (COUNT > 1 && !none(l1))
-                y = fma(w1, column(1, here), y);
-            if ((STATE & SLICES_STORE) != 0)
+            float y = merged(here, before, kept, l, w);
+            if ((STATE & SLICES_STORE) != 0) {
                 y_words[place(p.y, here)] = floatBitsToUint(y);
-            else
-                STORE(y_words, place(p.y, here), Y_TYPE,
-                      one_nan(STATE != 0 && !empty ? y / sum : y));
+            } else if (PAIRS) {
+                float next = merged(here + uvec4(0, 0, 0, 1), before, kept, l, w);
+                y_words[place(p.y, here) >> 1] =
+                    pair_word(vec2(finished(y, sum), finished(next, sum)), Y_TYPE);
+            } else {
+                STORE(y_words, place(p.y, here), Y_TYPE, finished(y, sum));
+            }
         }
         if (first != 0)
             continue;

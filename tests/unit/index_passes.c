@@ -311,6 +311,8 @@ static double check_merge(const struct vka_plan *plan, const struct pass *pass)
     if (store) /* two sums behind the columns */
         check_strided(&pass->bindings[5], VKA_F32,
                       (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.y);
+    assert_int_equal(pass->key.spec[SLICES_PAIRS],
+                     are_words(pass->key.spec[SLICES_Y_TYPE], size, &p.y));
     if (pass->key.spec[SLICES_STATE] & SLICES_LOAD)
         check_strided(&pass->bindings[4], VKA_F32,
                       (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.state);

@@ -68,6 +68,8 @@ static void fill_pass(const struct vka_plan *plan, const struct merge *m, const 
     bind(plan, pass, 4, &from, &m->x[0], m->from.storage ? &wide : slice, false, &p->state);
     struct vka_tensor y = m->state & SLICES_STORE ? with_sums(&m->y) : m->y;
     bind(plan, pass, 5, &y, &y, m->state & SLICES_STORE ? &wide : slice, true, &p->y);
+    const struct vka_tensor stored = tensor_slice(&m->y, slice);
+    pass->key.spec[SLICES_PAIRS] = axes_are_pairs(&stored, p->y.offset);
     bind(plan, pass, 6, &m->log_sum, &m->x[0], slice, true, &p->l);
     axes_set_grid(pass, (double)size[0] * size[1] * size[2] * divide_up(size[3], 4));
     pass->work = work_of(size);
