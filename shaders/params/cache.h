@@ -11,7 +11,8 @@
  * 1 page table, 2 running ticket u32 [2], 3 first ticket without room u32 [batch][2]; first word 0:
  * none, 4 n_append i32 [batch] or [1], 5 q_start.
  * cache_gather copies rows row_first .. row_first + n_row - 1 of a paged cache, one invocation per
- * element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to, 2 state, 3 page table.
+ * element, or with CACHE_PAIRS two neighbours, of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
+ * 2 state, 3 page table.
  * Ragged: rows of `batch` sequences are packed, [1][n_head][n_row][dim]; sequence s has rows
  * q_start[s] .. q_start[s + 1] - 1 of all packed rows. */
 struct cache_params {
@@ -39,7 +40,8 @@ struct cache_params {
 #define CACHE_Q8_STEP 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1
-#define CACHE_SPECS 2
+#define CACHE_PAIRS 2 /* of cache_gather: two neighbours are a whole word where they go */
+#define CACHE_SPECS 3
 
 /* ---- cache_append: new keys and values to their places, keys and queries rotated first ----------
  * Appends as many rows as the lengths grew by. Grid: for `each` rows their pairs of features along

@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "params/params.h"
 #include "op/cache/passes.h"
+#include "op/common/axes.h"
 #include "op/common/copy.h"
 #include "op/cache/cache.h"
 #include "op/cache/layers.h"
@@ -172,9 +173,11 @@ static void make_gather(const struct vka_plan *plan, const void *job, const stru
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
     bind_state(plan, pass, c->cache, slice, &p);
+    const bool pairs = axes_are_pairs(&to, p.to_offset);
+    pass->key.spec[CACHE_PAIRS] = pairs;
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&to);
-    set_grid(pass, slice->size, slice->size[3], from.dtype, to.dtype);
+    set_grid(pass, slice->size, pairs ? slice->size[3] / 2 : slice->size[3], from.dtype, to.dtype);
 }
 
 /* The length along an axis at which a slice has LEAST elements or less, `inner` of them at each. */
