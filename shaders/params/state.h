@@ -11,8 +11,8 @@
  * A row before the first of its sequence is one of the past, of `keep` = (width - 1) dilation rows, or
  * 0. An item is two channels of CONV_EACH rows that lie `dilation` apart; a tile is CONV_EACH *
  * dilation rows of a sequence, which begins with a tile of its own. With CONV_KEEP an item is a
- * channel of a sequence, whose last rows it writes to y, [batch][keep][channels], in place of the
- * past.
+ * channel of a sequence, or with CONV_Y_PAIRS or CONV_Y_DENSE two, whose last rows it writes to y,
+ * [batch][keep][channels], in place of the past.
  * Dense: this pass has rows first .. first + n - 1; x is bound from row first - lead on. CONV_LENGTHS:
  * starts are the lengths; rows from a length on give 0. CONV_RAGGED: starts are q_start, n_sequence + 1
  * of them, and n all rows; rows of no sequence are left.
@@ -38,8 +38,9 @@ struct conv_params {
 #define CONV_ROWS 7     /* ROWS_DENSE, ROWS_LENGTHS, ROWS_RAGGED or ROWS_KEPT */
 #define CONV_X_PAIRS 8  /* two channels of x are a whole word of 16-bit elements; of y */
 #define CONV_Y_PAIRS 9
-#define CONV_KEEP 10 /* writes the last rows */
-#define CONV_SPECS 11
+#define CONV_KEEP 10    /* writes the last rows */
+#define CONV_Y_DENSE 11 /* so, and the rows of two channels of y follow each other in whole words */
+#define CONV_SPECS 12
 #define CONV_MOST 16
 #define CONV_EACH 8
 

@@ -22,6 +22,7 @@ layout(constant_id = CONV_ROWS) const uint ROWS = ROWS_DENSE;
 layout(constant_id = CONV_X_PAIRS) const bool X_PAIRS = false;
 layout(constant_id = CONV_Y_PAIRS) const bool Y_PAIRS = false;
 layout(constant_id = CONV_KEEP) const bool KEEP = false;
+layout(constant_id = CONV_Y_DENSE) const bool Y_DENSE = false;
 layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer W { uint w_words[]; };
@@ -178,17 +179,33 @@ void convolve_item(uint item)
         clear(s, first, channel, two);
 }
 
+// Row i of those that are kept of a channel, which may be before the sequence.
+float load_last(sequence s, uint i, uint channel)
+{
+    int row = int(s.n + i) - int(p.keep);
+    return row < 0 ? load_past(s, s.n + i, channel)
+                   : LOAD(x_words, s.x + uint(row) * p.x_row + channel * p.x_col, X_TYPE);
+}
+
 // Ascending, so that what is read in place has not been written yet.
 void keep(uint channel, sequence s)
 {
     bool broken = false;
     for (uint i = 0; i < p.keep; i++) {
-        int row = int(s.n + i) - int(p.keep);
-        float x = row < 0 ? load_past(s, uint(row + int(p.keep)), channel)
-                          : LOAD(x_words, s.x + uint(row) * p.x_row + channel * p.x_col, X_TYPE);
-        uint at = p.y_offset + s.index * p.y_batch + i * p.y_row + channel * p.y_col;
-        STORE(y_words, at, Y_TYPE, one_nan(x));
-        broken = broken || is_broken(x);
+        uvec2 one = uvec2(i, channel), two = uvec2(i, channel + 1); // row and channel
+        if (Y_DENSE) {
+            one = uvec2(2 * i % p.keep, channel + 2 * i / p.keep);
+            two = uvec2((2 * i + 1) % p.keep, channel + (2 * i + 1) / p.keep);
+        }
+        uint at = p.y_offset + s.index * p.y_batch + one.x * p.y_row + one.y * p.y_col;
+        float x = load_last(s, one.x, one.y), next = 0.0;
+        if (Y_PAIRS || Y_DENSE) {
+            next = load_last(s, two.x, two.y);
+            y_words[at >> 1] = pair_word(vec2(one_nan(x), one_nan(next)), Y_TYPE);
+        } else {
+            STORE(y_words, at, Y_TYPE, one_nan(x));
+        }
+        broken = broken || is_broken(x) || is_broken(next);
     }
     if (broken && s.n != 0)
         note_broken(s.index);
@@ -198,13 +215,15 @@ void main()
 {
     uint rows = CONV_EACH * p.dilation, pairs = p.channels / 2 + p.channels % 2;
     uint tiles = PACKED ? p.n / rows + p.batch : ((p.n - 1) / rows + 1) * p.batch;
-    uint n = KEEP ? p.channels * p.batch : tiles * p.residues * pairs;
+    const bool both = Y_PAIRS || Y_DENSE;
+    uint kept = both ? pairs : p.channels; // items of a sequence
+    uint n = KEEP ? kept * p.batch : tiles * p.residues * pairs;
     for (uint nth = 0; nth < ITEMS_EACH; nth++) {
         uint item = item_at(nth);
         if (item >= n)
             return;
         if (KEEP)
-            keep(item % p.channels, sequence_at(item / p.channels));
+            keep(item % kept * (both ? 2 : 1), sequence_at(item / kept));
         else
             convolve_item(item);
     }

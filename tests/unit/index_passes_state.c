@@ -195,7 +195,17 @@ static double check_conv(const struct pass *pass)
         check_operand(&pass->bindings[3], spec[CONV_PAST_TYPE], p.past_offset, past,
                       (const uint32_t[]){p.past_batch, 0, p.past_row, p.past_col});
     if (keep) {
-        check_items(pass, (double)p.batch * p.channels);
+        const struct strided_params place = {p.y_offset, p.y_batch, 0, p.y_row, p.y_col};
+        bool pairs = are_words(spec[CONV_Y_TYPE], y, &place);
+        assert_int_equal(spec[CONV_Y_PAIRS], pairs);
+        if (spec[CONV_Y_DENSE]) { /* as rows of two channels each */
+            const struct strided_params both = {p.y_offset, p.y_batch, 0, 2 * p.keep, p.y_row};
+            const uint32_t dense[4] = {p.batch, 1, p.channels / 2, 2 * p.keep};
+            assert_true(!pairs && p.y_col == p.keep && p.channels % 2 == 0);
+            pairs = are_words(spec[CONV_Y_TYPE], dense, &both);
+            assert_true(pairs);
+        }
+        check_items(pass, (double)p.batch * (p.channels / (pairs ? 2 : 1)));
         return (double)p.batch * p.keep * p.channels;
     }
     check_operand(&pass->bindings[1], spec[CONV_W_TYPE], p.w_offset, weight,

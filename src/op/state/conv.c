@@ -174,6 +174,21 @@ static struct work work_of_keep(const struct conv *c, const uint32_t size[4])
     return (struct work){n * each, each * ITEM_LANES * ITEMS_EACH, ITEMS_EACH * (1.0 + c->keep)};
 }
 
+/* Whether the rows of two channels follow each other in whole words of 16-bit elements. */
+static bool are_dense(const struct vka_tensor *y, uint32_t offset)
+{
+    struct vka_tensor both = *y;
+    struct shape *s = &both.shape;
+    const uint32_t keep = s->size[2];
+    if (s->stride[2] != 1 || s->size[3] % 2 || s->stride[3] != keep)
+        return false;
+    s->size[2] = s->size[3] / 2;
+    s->stride[2] = 2ull * keep;
+    s->size[3] = 2 * keep;
+    s->stride[3] = 1;
+    return axes_are_pairs(&both, offset);
+}
+
 /* The slice is of batch and channels, and has all rows. */
 static void make_keep(const struct vka_plan *plan, const void *job, const struct slice *slice,
                       struct pass *pass)
@@ -195,8 +210,13 @@ static void make_keep(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 2, &x, false, NULL);
     bind_past(plan, c, slice, &y, pass, &p);
     bind_y(plan, &y, pass, &p);
+    const bool columns = axes_are_pairs(&y, p.y_offset),
+               dense = !columns && are_dense(&y, p.y_offset);
+    const bool pairs = columns || dense;
+    pass->key.spec[CONV_Y_PAIRS] = columns;
+    pass->key.spec[CONV_Y_DENSE] = dense;
     pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, (double)n_sequence * slice->size[3]);
+    axes_set_grid(pass, (double)n_sequence * (pairs ? slice->size[3] / 2 : slice->size[3]));
     pass->work = work_of_keep(c, slice->size);
     snprintf(pass->detail, sizeof pass->detail, "%u sequences of %u channels, %u rows, %s",
              n_sequence, slice->size[3], c->keep, vka_dtype_name(y.dtype));
