@@ -120,8 +120,10 @@ struct scatter_params {
 #define SCATTER_Y_TYPE 1
 #define SCATTER_POSITIONS 2 /* there are positions; else they are 0 */
 #define SCATTER_CIRCULAR 3
-#define SCATTER_PAIRS 4 /* two neighbours of y are a whole word, and rows lie along another axis */
+#define SCATTER_PAIRS 4 /* SCATTER_WORDS: two neighbours of y are a whole word */
 #define SCATTER_SPECS 5
+#define SCATTER_WORDS 1
+#define SCATTER_PLACES 2 /* so where the first has an even place: the axis is the last one */
 
 /* ---- argmax: y[i][j][l] = index of the largest element of x[i][j][l] ----------------------------
  * One workgroup a row, placed as in norm. Buffers: 0 x, 1 y. */

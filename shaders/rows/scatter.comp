@@ -11,7 +11,7 @@ layout(constant_id = SCATTER_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = SCATTER_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = SCATTER_POSITIONS) const bool POSITIONS = false;
 layout(constant_id = SCATTER_CIRCULAR) const bool CIRCULAR = false;
-layout(constant_id = SCATTER_PAIRS) const bool PAIRS = false;
+layout(constant_id = SCATTER_PAIRS) const uint PAIRS = 0;
 layout(local_size_x = ITEM_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) readonly buffer Positions { int positions[]; };
@@ -29,19 +29,43 @@ uint target(int position, uint row)
     return row < p.extent - start ? start + row : row - (p.extent - start);
 }
 
+// Stores two neighbours of x along the axis of the positions, each if its place is inside: as a word where
+// they are one.
+void store_both(uvec4 at, uvec2 places, vec2 x)
+{
+    at.w = places.x;
+    uint index = place(p.y, at);
+    if (places.x % 2 == 0 && places.y == places.x + 1 && places.y < p.extent) {
+        y_words[index >> 1] = pair_word(x, Y_TYPE);
+        return;
+    }
+    if (places.x < p.extent)
+        STORE(y_words, index, Y_TYPE, x.x)
+    at.w = places.y;
+    index = place(p.y, at);
+    if (places.y < p.extent)
+        STORE(y_words, index, Y_TYPE, x.y)
+}
+
 void main()
 {
-    uint items = PAIRS ? p.size3 / 2 : p.size3, n = items * p.size2 * p.size1 * p.size0;
+    uint items = PAIRS != 0 ? p.size3 / 2 : p.size3, n = items * p.size2 * p.size1 * p.size0;
     for (uint nth = 0; nth < ITEMS_EACH; nth++) {
         uint item = item_at(nth);
         if (item >= n)
             return;
         uvec4 at = item_coordinates(item, items, p.size2, p.size1);
-        at.w *= PAIRS ? 2 : 1;
+        at.w *= PAIRS != 0 ? 2 : 1;
         int position = POSITIONS ? positions[p.position_offset + at.x * p.position_step] : 0;
         uint from = place(p.x, at);
-        float x = LOAD(x_words, from, X_TYPE);
+        float x = one_nan(LOAD(x_words, from, X_TYPE));
+        float next = PAIRS != 0 ? one_nan(LOAD(x_words, from + p.x.stride3, X_TYPE)) : 0.0;
         uint row = p.axis == 1 ? at.y : p.axis == 2 ? at.z : at.w;
+        if (PAIRS == SCATTER_PLACES) {
+            uvec2 places = uvec2(target(position, p.first + row), target(position, p.first + row + 1));
+            store_both(at, places, vec2(x, next));
+            continue;
+        }
         row = target(position, p.first + row);
         if (row >= p.extent)
             continue;
@@ -49,11 +73,9 @@ void main()
         at.z = p.axis == 2 ? row : at.z;
         at.w = p.axis == 3 ? row : at.w;
         uint index = place(p.y, at);
-        if (PAIRS) {
-            float next = LOAD(x_words, from + p.x.stride3, X_TYPE);
-            y_words[index >> 1] = pair_word(vec2(one_nan(x), one_nan(next)), Y_TYPE);
-        } else {
-            STORE(y_words, index, Y_TYPE, one_nan(x));
-        }
+        if (PAIRS == SCATTER_WORDS)
+            y_words[index >> 1] = pair_word(vec2(x, next), Y_TYPE);
+        else
+            STORE(y_words, index, Y_TYPE, x)
     }
 }

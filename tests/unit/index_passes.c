@@ -261,8 +261,11 @@ static double check_scatter(const struct pass *pass)
     to[p.axis] = p.extent;
     check_strided(&pass->bindings[0], pass->key.spec[SCATTER_X_TYPE], size, &p.x);
     check_strided(&pass->bindings[2], pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
-    const bool pairs = p.axis != 3 && are_words(pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
-    assert_int_equal(pass->key.spec[SCATTER_PAIRS], pairs);
+    to[3] = size[3];
+    const bool pairs = are_words(pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
+    assert_int_equal(pass->key.spec[SCATTER_PAIRS], !pairs        ? 0
+                                                    : p.axis == 3 ? SCATTER_PLACES
+                                                                  : SCATTER_WORDS);
     check_items(pass, (double)p.size0 * p.size1 * p.size2 * (p.size3 / (pairs ? 2 : 1)));
     return (double)p.size0 * p.size1 * p.size2 * p.size3;
 }

@@ -58,8 +58,12 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[SCATTER_Y_TYPE] = y.dtype;
     pass->key.spec[SCATTER_POSITIONS] = scatter->positions != NULL;
     pass->key.spec[SCATTER_CIRCULAR] = scatter->circular;
-    const bool pairs = scatter->axis != 3 && axes_are_pairs(&y, p.y.offset);
-    pass->key.spec[SCATTER_PAIRS] = pairs;
+    struct vka_tensor stored = y;
+    stored.shape.size[3] = size[3];
+    const bool pairs = axes_are_pairs(&stored, p.y.offset);
+    pass->key.spec[SCATTER_PAIRS] = !pairs               ? 0
+                                    : scatter->axis == 3 ? SCATTER_PLACES
+                                                         : SCATTER_WORDS;
     pass_set_push(pass, &p, sizeof p);
     axes_set_grid(pass, (double)size[0] * size[1] * size[2] * (pairs ? size[3] / 2 : size[3]));
     pass->work = work_of(size);
@@ -92,14 +96,16 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_scatter_op 
     return check_no_overlap(device, caller, "output", op->output, inputs, 2);
 }
 
-/* At rank 4 with axes of 1 behind the others: the positions are those of axis 0. */
-static struct vka_tensor append_axes(const struct vka_tensor *tensor)
+/* At rank 4 with axes of 1 behind axis 0, which the positions are of: neighbours lie along the last. */
+static struct vka_tensor insert_axes(const struct vka_tensor *tensor)
 {
     struct vka_tensor t = *tensor;
-    struct shape *s = &t.shape;
-    for (; s->rank < 4; s->rank++) {
-        s->size[s->rank] = 1;
-        s->stride[s->rank] = 0;
+    const struct shape *from = &tensor->shape;
+    const uint32_t more = 4 - from->rank;
+    t.shape.rank = 4;
+    for (uint32_t i = 1; i < 4; i++) {
+        t.shape.size[i] = i > more ? from->size[i - more] : 1;
+        t.shape.stride[i] = i > more ? from->stride[i - more] : 0;
     }
     return t;
 }
@@ -108,10 +114,10 @@ static enum vka_status add_scatter(struct vka_plan *plan, const void *given)
 {
     const struct vka_scatter_op *op = given;
     ENSURE(check(plan, op));
-    struct scatter scatter = {.x = append_axes(op->update),
-                              .y = append_axes(op->output),
+    struct scatter scatter = {.x = insert_axes(op->update),
+                              .y = insert_axes(op->output),
                               .positions = op->positions,
-                              .axis = op->axis,
+                              .axis = op->axis + 4 - op->update->shape.rank,
                               .circular = op->circular};
     scatter.axes = (struct axes_job){{&scatter.x}};
     struct cut cut = {
