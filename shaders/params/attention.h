@@ -60,7 +60,8 @@ struct softmax_params {
 #define SOFTMAX_SPLIT 2   /* keys */
 #define SOFTMAX_LOG_SUM 3 /* the last element of a row, behind its keys, is its log-sum-exp */
 #define SOFTMAX_EXACT 4   /* with twice float32's digits; whole rows alone */
-#define SOFTMAX_SPECS 5
+#define SOFTMAX_PAIRS 5   /* two neighbours of the returned scores are a whole word */
+#define SOFTMAX_SPECS 6
 #define SOFTMAX_WHOLE 0 /* SOFTMAX_STAGE: whole rows, or the first or second pass over splits */
 #define SOFTMAX_WEIGH 1
 #define SOFTMAX_FINISH 2

@@ -20,6 +20,7 @@ layout(constant_id = SOFTMAX_STAGE) const uint STAGE = SOFTMAX_WHOLE;
 layout(constant_id = SOFTMAX_SPLIT) const uint SPLIT = 0;
 layout(constant_id = SOFTMAX_LOG_SUM) const uint LOG_SUM = 0;
 layout(constant_id = SOFTMAX_EXACT) const uint EXACT = 0;
+layout(constant_id = SOFTMAX_PAIRS) const bool PAIRS = false;
 layout(local_size_x_id = SOFTMAX_LANES) in;
 layout(binding = 0) buffer Slice { uint slice_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
@@ -63,13 +64,33 @@ uint scores_row; // first element of the returned row
 uvec2 keys;      // first and end key of this workgroup
 uint n_key;      // keys before the length: what is behind them may be anything
 
+// Steps of a lane, of LANES keys each. With PAIRS all lanes take the same steps, as return_score() waits
+// for all of them, and in the last one some have no key.
+uint first_step(uint lane) { return PAIRS ? keys.x : keys.x + lane; }
+uint key_at(uint step, uint lane) { return PAIRS ? step + lane : step; }
+bool is_there(uint key) { return !PAIRS || key < keys.y; }
+uint there(uint key) { return PAIRS ? min(key, keys.y - 1) : key; } // what is read in its place
+
+shared uint exchange[PAIRS ? LANES : 1];
+
+// With PAIRS an even lane stores its neighbour's, too.
 void return_score(uint kind, uint key, float x)
 {
     if (mask_field(MASK_SCORES_SHIFT, 3) != kind)
         return;
     uint type = mask_field(MASK_SCORES_TYPE_SHIFT, 3);
     uint index = scores_row + key * p.scores_col;
-    STORE(scores_words, index, type, x);
+    if (PAIRS) {
+        uint lane = gl_LocalInvocationIndex;
+        barrier(); // the neighbour of before has been read
+        uint bits = type == TYPE_F16 ? f16_from_float(x) : bf16_from_float(x);
+        exchange[lane] = bits;
+        barrier();
+        if (is_there(key) && lane % 2 == 0)
+            scores_words[index >> 1] = bits | exchange[lane + 1] << 16;
+    } else {
+        STORE(scores_words, index, type, x);
+    }
 }
 
 // Applies softcap and biases to the scores, and marks hidden keys. Returns the lane's maximum;
@@ -81,8 +102,9 @@ float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
     float slope = mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
     float lane_max = uintBitsToFloat(MINUS_INFINITY);
     any = false;
-    for (uint key = keys.x + lane; key < keys.y; key += LANES) {
-        float x = uintBitsToFloat(slice_words[row + key]);
+    for (uint step = first_step(lane); step < keys.y; step += LANES) {
+        uint key = key_at(step, lane);
+        float x = uintBitsToFloat(slice_words[row + there(key)]);
         if (key >= n_key)
             x = uintBitsToFloat(MINUS_INFINITY);
         return_score(SCORES_RAW, key, x);
@@ -98,7 +120,8 @@ float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
         x += bias;
         return_score(SCORES_BIAS, key, visible ? x : uintBitsToFloat(MINUS_INFINITY));
         uint bits = is_nan(x) ? QUIET_NAN : floatBitsToUint(x);
-        slice_words[row + key] = visible ? bits : HIDDEN_MARK;
+        if (is_there(key))
+            slice_words[row + key] = visible ? bits : HIDDEN_MARK;
         if (visible) {
             any = true;
             lane_max = max(lane_max, x);
@@ -157,8 +180,9 @@ float weigh(uint row, float row_max, uint lane)
 void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
-    for (uint key = keys.x + lane; key < keys.y; key += LANES) {
-        uint bits = slice_words[row + key];
+    for (uint step = first_step(lane); step < keys.y; step += LANES) {
+        uint key = key_at(step, lane);
+        uint bits = slice_words[row + there(key)];
         float x = uintBitsToFloat(bits);
         float weight = EXACT != 0 ? exact_weight(x) : x * scale / row_sum;
         if (dead)
@@ -168,7 +192,8 @@ void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane
             hidden = answer == MASKED_ZERO || (answer == MASKED_UNIFORM && key >= n_key);
         return_score(SCORES_SOFTMAX, key, hidden || key >= n_key ? 0.0 : weight);
         bits = floatBitsToUint(dropped(weight, at, key));
-        slice_words[row + key] = hidden ? HIDDEN_BITS : bits;
+        if (is_there(key))
+            slice_words[row + key] = hidden ? HIDDEN_BITS : bits;
     }
 }
 

@@ -2,6 +2,8 @@
 
 void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice *choice)
 {
+    /* On CPU drivers a barrier costs more than the atomics of a score. */
+    choice->exchange = caps->properties.type != VKA_DEVICE_CPU;
     if (!kernel_missing(KERNEL_softmax_subgroup, caps)) {
         choice->kernel = KERNEL_softmax_subgroup;
         choice->lanes = caps->properties.subgroup_size;

@@ -7,6 +7,7 @@
 struct softmax_choice {
     enum kernel kernel;
     uint32_t lanes; /* invocations of a row, a power of two */
+    bool exchange; /* of returned scores of 16 bits between neighbours, which store them as words */
     const char *reason;
 };
 

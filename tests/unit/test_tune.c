@@ -405,7 +405,12 @@ static void softmax_kernels(void **state)
     tune_softmax(&discrete, 1000, &c);
     assert_int_equal(c.kernel, KERNEL_softmax_subgroup);
     assert_int_equal(c.lanes, 32);
+    assert_true(c.exchange);
     struct caps caps = discrete;
+    caps.properties.type = VKA_DEVICE_CPU;
+    tune_softmax(&caps, 1000, &c);
+    assert_false(c.exchange);
+    caps = discrete;
     caps.without = KERNEL_SET(KERNEL_softmax_subgroup);
     tune_softmax(&caps, 1000, &c);
     assert_int_equal(c.kernel, KERNEL_softmax_shared);

@@ -1,6 +1,7 @@
 /* Unfused attention: scores, softmax and weighted sum of each slice, which is as large as the
  * workspace holds. Scores are float32 [batch][head][query][pitch]; the last of a row's floats is its
  * log-sum-exp, if it is returned. */
+#include "op/common/axes.h"
 #include "op/common/copy.h"
 #include "op/attention/unfused.h"
 #include "kernel/softmax.h"
@@ -43,11 +44,13 @@ static struct work work_of(const struct softmax_job *job, const uint32_t size[CU
 }
 
 static void bind_scores(const struct vka_plan *plan, const struct vka_tensor *scores,
-                        const struct head_slice *s, struct pass *pass, struct softmax_params *p)
+                        const struct head_slice *s, bool exchange, struct pass *pass,
+                        struct softmax_params *p)
 {
     const uint64_t *stride = scores->shape.stride;
     struct vka_tensor view = attention_slice(scores, s);
     plan_bind(plan, pass, 6, &view, true, &p->scores_offset);
+    pass->key.spec[SOFTMAX_PAIRS] = exchange && axes_are_pairs(&view, p->scores_offset);
     p->scores_offset = attention_rebase(p->scores_offset, scores, s);
     p->scores_batch = (uint32_t)stride[0];
     p->scores_head = (uint32_t)stride[1];
@@ -91,7 +94,7 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
     plan_bind(plan, pass, 0, &scores, true, &p.slice_offset);
     attention_bind_mask(plan, a, &s, pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
     if (options->scores)
-        bind_scores(plan, options->scores, &s, pass, &p);
+        bind_scores(plan, options->scores, &s, job->choice.exchange, pass, &p);
     if (splits)
         plan_bind(plan, pass, 7, splits, stage == SOFTMAX_WEIGH, NULL);
     pass_set_push(pass, &p, sizeof p);
