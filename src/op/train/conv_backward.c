@@ -274,10 +274,16 @@ static void choose_lanes(struct sums_job *job)
 static enum vka_status add_splits(struct vka_plan *plan, const struct sums_job *job, uint32_t first,
                                   uint32_t n, const struct vka_tensor *y, bool accumulate)
 {
+    struct vka_tensor from = tensor_slice_along(&job->y, 2, first, n), to = *y;
+    if (to.shape.stride[2] <
+        to.shape.stride[3]) { /* neighbours lie along the last axis: they may be words */
+        from = tensor_transposed(&from);
+        to = tensor_transposed(&to);
+    }
     const struct sum_axes sum = {
         .name = "causal conv sums",
-        .a = tensor_slice_along(&job->y, 2, first, n),
-        .y = *y,
+        .a = from,
+        .y = to,
         .reduced = 3,
         .term = TERM_VALUE,
         .scale = 1,
