@@ -10,6 +10,7 @@
 
 layout(constant_id = CACHE_FROM_TYPE) const uint FROM_TYPE = 0;
 layout(constant_id = CACHE_TO_TYPE) const uint TO_TYPE = TYPE_Q8_0;
+layout(constant_id = CACHE_PAIRS) const bool PAIRS = false;
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer From { uint from_words[]; };
 layout(binding = 1) buffer To { uint to_words[]; };
@@ -53,26 +54,51 @@ void append_f8(uint from, uint col, uint to, float inverse)
     }
 }
 
-void main()
+const uint NOWHERE = 0xffffffffu;    // no block has its scale there
+shared uvec2 scales[PAIRS ? 64 : 1]; // place and bits of the scale of each invocation's block
+
+// Stores scales, with PAIRS two neighbours as a word where invocations after each other have them.
+void store_scale(uvec2 own)
+{
+    uint lane = gl_LocalInvocationIndex;
+    bool first = (own.x & 1) == 0;
+    uvec2 other = uvec2(NOWHERE, 0);
+    if (PAIRS) {
+        scales[lane] = own;
+        barrier();
+        other = scales[first ? min(lane + 1, 63) : max(lane, 1) - 1];
+    }
+    if (own.x == NOWHERE)
+        return;
+    if (other.x != (own.x ^ 1)) {
+        atomicAnd(to_words[own.x >> 1], ~(0xffffu << 16 * (own.x & 1)));
+        atomicOr(to_words[own.x >> 1], own.y << 16 * (own.x & 1));
+    } else if (first) {
+        to_words[own.x >> 1] = own.y | other.y << 16;
+    }
+}
+
+// Writes the invocation's block, and returns place and bits of its scale.
+uvec2 append()
 {
     uint n_block = (p.dim + CACHE_BLOCK - 1) / CACHE_BLOCK;
     uint e = gl_GlobalInvocationID.x, head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z;
     if (e >= p.n_row * n_block)
-        return;
+        return uvec2(NOWHERE, 0);
     uint row = e / n_block, block = e % n_block, place_row = p.row_first + row;
     uint from = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
     if (p.n_sequence != 0 && !find_packed(place_row, batch, place_row))
-        return;
+        return uvec2(NOWHERE, 0);
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
     if (place_row >= state[p.state_offset + batch] - first)
-        return; // not kept, or no room, see cache_advance
+        return uvec2(NOWHERE, 0); // not kept, or no room, see cache_advance
     uvec2 at = place(batch, min(first + place_row, p.capacity - 1));
     uint to = p.to_offset + at.x * p.to_batch + head * p.to_head + at.y * p.to_row +
               block * CACHE_BLOCK; // in values
     uint col = block * CACHE_BLOCK;
     if (IS_HEAD_SCALED(TO_TYPE)) {
         append_f8(from, col, to, uintBitsToFloat(to_words[p.scale_offset + head]));
-        return;
+        return uvec2(NOWHERE, 0);
     }
     float peak = 0.0; // the first value of largest magnitude; NaN where there is one
     for (uint i = 0; i < CACHE_BLOCK; i++) {
@@ -96,7 +122,12 @@ void main()
         }
         to_words[to / WORD_VALUES + w] = word;
     }
-    uint place_scale = p.scale_offset + to / CACHE_BLOCK;
-    atomicAnd(to_words[place_scale >> 1], ~(0xffffu << 16 * (place_scale & 1)));
-    atomicOr(to_words[place_scale >> 1], half_scale << 16 * (place_scale & 1));
+    return uvec2(p.scale_offset + to / CACHE_BLOCK, half_scale);
+}
+
+void main()
+{
+    uvec2 scale = append();
+    if (!IS_HEAD_SCALED(TO_TYPE))
+        store_scale(scale);
 }

@@ -237,6 +237,8 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_quantise, .n_spec = CACHE_SPECS};
     pass->key.spec[CACHE_FROM_TYPE] = from.dtype;
     pass->key.spec[CACHE_TO_TYPE] = cached->dtype;
+    /* On CPU drivers a barrier costs as much as the atomics of two scales. */
+    pass->key.spec[CACHE_PAIRS] = plan->caps.properties.type != VKA_DEVICE_CPU;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &bytes, true, NULL);
     bind_state(plan, pass, cache, slice, &p);
