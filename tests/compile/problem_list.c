@@ -20,12 +20,12 @@ struct problem {
     enum vka_dtype dtype;
     uint32_t n_head, n_kv_head, n_q, n_kv, head_dim; /* attention */
     bool causal, log_sum;                            /* log_sum: with log_sum_exp */
-    bool exact;                                      /* with exact_softmax, unfused */
-    uint32_t m, n, k;                                /* linear, where m is not 0 */
-    enum vka_dtype weight;                           /* of linear, where it is quantised; else 0 */
-    bool accumulate;                                 /* of linear */
-    bool integers;                                   /* of linear: quantised activations */
-    enum vka_dtype cache; /* of keys and values, where they are quantised; else 0 */
+    bool exact;            /* with exact_softmax, unfused, and weights that are returned */
+    uint32_t m, n, k;      /* linear, where m is not 0 */
+    enum vka_dtype weight; /* of linear, where it is quantised; else 0 */
+    bool accumulate;       /* of linear */
+    bool integers;         /* of linear: quantised activations */
+    enum vka_dtype cache;  /* of keys and values, where they are quantised; else 0 */
 };
 
 /* Keys and values of a decoding step come from a cache that holds all but one. */
@@ -36,6 +36,7 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
     const uint32_t q_shape[4] = {1, p->n_head, p->n_q, p->head_dim};
     const uint32_t kv_shape[4] = {1, p->n_kv_head, p->n_q, p->head_dim};
     struct vka_tensor *q = NULL, *k = NULL, *v = NULL, *output = NULL, *log_sum = NULL;
+    struct vka_tensor *scores = NULL;
     struct vka_cache *cache = NULL;
     TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &q));
     TRY(vka_tensor_create(device, p->dtype, 4, kv_shape, &k));
@@ -43,6 +44,9 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
     TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &output));
     if (p->log_sum)
         TRY(vka_tensor_create(device, VKA_F32, 3, q_shape, &log_sum));
+    if (p->exact)
+        TRY(vka_tensor_create(device, p->dtype, 4,
+                              (const uint32_t[]){1, p->n_head, p->n_q, p->n_kv}, &scores));
     if (p->n_q < p->n_kv)
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = p->n_kv_head,
@@ -53,7 +57,8 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
     TRY(vka_plan_add_attention(
         plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output, .cache = cache,
                        .options.causal = p->causal, .options.log_sum_exp = log_sum,
-                       .options.exact_softmax = p->exact)));
+                       .options.exact_softmax = p->exact, .options.scores = scores,
+                       .options.scores_kind = scores ? VKA_SCORES_SOFTMAX : VKA_SCORES_NONE)));
 fail:
     vka_cache_destroy(&cache);
     vka_tensor_destroy(&q);
@@ -61,6 +66,7 @@ fail:
     vka_tensor_destroy(&v);
     vka_tensor_destroy(&output);
     vka_tensor_destroy(&log_sum);
+    vka_tensor_destroy(&scores);
     return status;
 }
 
@@ -256,8 +262,17 @@ static bool list_coop2(struct vka_device *device, enum kernel kernel, struct pip
 }
 
 /* Operations around attention: of a step with so many rows of ROW_WIDTH. */
-enum model_op { MODEL_NORM, MODEL_GATE, MODEL_EMBEDDING, MODEL_ROTARY, MODEL_TOKEN, MODEL_OPS };
-static const char *const model_names[MODEL_OPS] = {"norm", "gate", "embedding", "rotary", "token"};
+enum model_op {
+    MODEL_NORM,
+    MODEL_GATE,
+    MODEL_EMBEDDING,
+    MODEL_ROTARY,
+    MODEL_POOL,
+    MODEL_TOKEN,
+    MODEL_OPS
+};
+static const char *const model_names[MODEL_OPS] = {"norm",   "gate", "embedding",
+                                                   "rotary", "pool", "token"};
 
 static enum vka_status plan_model_op(struct vka_plan *plan, enum model_op op, enum vka_dtype dtype,
                                      uint32_t m, struct vka_tensor *t[4])
@@ -270,6 +285,11 @@ static enum vka_status plan_model_op(struct vka_plan *plan, enum model_op op, en
         ENSURE(vka_tensor_create(device, VKA_I32, 2, places, &t[1]));
         return vka_plan_add_rotary(
             plan, VKA_INFO(vka_rotary_op, .input = t[0], .positions = t[1], .output = t[0]));
+    }
+    if (op == MODEL_POOL) {
+        ENSURE(vka_tensor_create(device, dtype, 3, (const uint32_t[]){1, m, ROW_WIDTH}, &t[0]));
+        ENSURE(vka_tensor_create(device, dtype, 2, (const uint32_t[]){1, ROW_WIDTH}, &t[1]));
+        return vka_plan_add_pool(plan, VKA_INFO(vka_pool_op, .input = t[0], .output = t[1]));
     }
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[0]));
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[1]));
