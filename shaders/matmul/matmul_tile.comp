@@ -335,6 +335,29 @@ float finished(float sum, uint index, uint column)
 // 16-bit results are stored by pairs, where an invocation has neighbours of a row.
 const uint STEP = C_TYPE == TYPE_F32 || B_EACH == 1 ? 1 : 2;
 
+// Stores 16-bit results of tiles of which an invocation has one column: two neighbours as a word, by the
+// one with the even column, which gets the other's by way of b_tile.
+void store_columns(uint c_base, uvec2 first, uvec2 local)
+{
+    [[unroll]] for (uint i = 0; i < TM; i++) {
+        uint row = result_row(first, local, i), column = result_column(first, local, i);
+        uint index = c_base + row * p.c_row + column * p.c_col;
+        bool there = row < p.m && column < p.n, odd = local.y % 2 != 0;
+        float x = there ? finished(total[i], index, column) : 0.0;
+        uint bits = C_TYPE == TYPE_F16 ? f16_from_float(x) : bf16_from_float(x);
+        uint at = (local.x * SIDE + local.y) / 2;
+        barrier(); // what was there before has been read
+        if (odd)
+            b_tile[at] = STAGED(bits);
+        barrier();
+        bool words = p.c_col == 1 && index % 2 == local.y % 2 && column - local.y % 2 + 1 < p.n;
+        if (there && !words)
+            STORE(c_words, index, C_TYPE, x)
+        else if (there && !odd)
+            c_words[index >> 1] = bits | uint(b_tile[at]) << 16;
+    }
+}
+
 void store_results(uint z, uint c_base, uvec2 first, uvec2 local)
 {
     [[unroll]] for (uint i = 0; i < TM * TN; i += STEP) {
@@ -390,5 +413,8 @@ void main()
         end_group(z, c_base, first, local);
     if (SCALED && OFFSETS)
         mend_results(z, a_base, b_base, first, local);
-    store_results(z, c_base, first, local);
+    if (C_TYPE != TYPE_F32 && TN == 1)
+        store_columns(c_base, first, local);
+    else
+        store_results(z, c_base, first, local);
 }
