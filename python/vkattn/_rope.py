@@ -40,13 +40,28 @@ _DEFAULTED = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 def _object(config: Config) -> dict[str, Any]:
     """What says how positions are scaled, under its old and its new name."""
-    found = {}
+    objects = []
     for key in ("rope_scaling", "rope_parameters"):
         value = config.values.get(key)
         if value is not None and not isinstance(value, dict):
             raise FileError(f"{config.where}: {key}: expected an object, got {shown(value)}")
-        found.update({name: x for name, x in (value or {}).items() if x is not None})
-    return found
+        objects.append({name: x for name, x in (value or {}).items() if x is not None})
+    if all(objects):
+        _check_equal(config, *objects)
+    return {**objects[0], **objects[1]}
+
+
+def _check_equal(config: Config, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Both names with one meaning: transformers reads the old one alone then."""
+    beside = {key: config.values.get(key) for key in ("rope_theta", "partial_rotary_factor")}
+    meant = []
+    for found in (old, new):
+        plain = {"rope_type" if key == "type" else key: x for key, x in found.items()}
+        meant.append({**{key: x for key, x in beside.items() if x is not None}, **plain})
+    if meant[0] != meant[1]:
+        raise FileError(
+            f"{config.where}: rope_scaling and rope_parameters differ: {shown(old)} and {shown(new)}"
+        )
 
 
 def _refuse(config: Config, what: str) -> UnsupportedError:

@@ -219,6 +219,26 @@ def test_fused_blocks(device, rng, tmp_path, order):
 
 # ---- What is refused ----------------------------------------------------------------------------
 
+HALF = {"rope_type": "default", "partial_rotary_factor": 0.5}
+FAR = {"rope_type": "default", "rope_theta": 500.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"partial_rotary_factor": 1.0},
+        {"rope_theta": 500.0, "rope_scaling": {"type": "default"}, "rope_parameters": FAR},
+    ],
+)
+def test_rotation_said_twice(made, device, change):
+    """A share that is all, and an object under both of its names."""
+    folder = made("llama")
+    config = {**families.config_of("llama"), **change}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = families.load(folder, device)
+    base = model.design.ropes(16)[0].base
+    assert base == change.get("rope_theta", 10000.0)
+
 
 @pytest.mark.parametrize(
     "name, change, sentence",
@@ -260,6 +280,20 @@ def test_fused_blocks(device, rng, tmp_path, order):
         ("xglm", {"pad_token_id": 5}, "pad_token_id 5 is not supported"),
         ("opt", {"word_embed_proj_dim": 16}, r"embed_tokens.weight: expected \[96, 16\]"),
         ("arcee", {"hidden_act": "xielu"}, "hidden_act 'xielu' is not supported"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not supported"),
+        ("falcon", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not supported"),
+        ("cohere", {"rope_parameters": HALF}, "rope_parameters: partial_rotary_factor 0.5 is not"),
+        (
+            "olmo3",
+            {"rope_scaling": None, "rope_parameters": {"full_attention": HALF}},
+            "rope_parameters: partial_rotary_factor 0.5 is not",
+        ),
+        ("llama", {"rope_scaling": {"type": "default"}, "rope_parameters": FAR}, "parameters differ"),
+        (
+            "gemma3_text",
+            {"rope_parameters": {"full_attention": FAR, "sliding_attention": FAR}},
+            "rope_scaling beside rope_parameters of full_attention",
+        ),
     ],
 )
 def test_refused(made, device, name, change, sentence):

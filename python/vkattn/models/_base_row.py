@@ -113,7 +113,7 @@ BASE: Row = {
     "theta": Key("rope_theta", 10000.0),
     "local_theta": None,  # where there is a window
     "dynamic_alpha": False,  # rope_scaling of type dynamic has an alpha that makes another base
-    "rotary_share": Key("partial_rotary_factor", 1.0),
+    "rotary_share": 1.0,  # where it is no Key, another one in config.json is refused
     "rotary_dim": None,
     "interleaved": False,
     "no_rope": "",

@@ -210,8 +210,12 @@ def _rope_config(keys: Keys, row: Row, kind: str) -> Config:
         theta = row["local_theta"]
     given = values.get("rope_parameters")
     if isinstance(given, dict) and set(given) & {FULL, SLIDING}:
+        if keys.values.get("rope_scaling"):
+            raise UnsupportedError(
+                f"{keys.where}: rope_scaling beside rope_parameters of {FULL} and of {SLIDING} is not"
+                " supported"
+            )
         values["rope_parameters"] = given.get(kind)
-        values.pop("rope_scaling", None)
     elif given and row["local_theta"] is not None:
         raise UnsupportedError(
             f"{keys.where}: rope_parameters {shown(given)} is not supported: expected those of"
@@ -234,6 +238,21 @@ def _alpha_base(values: dict[str, Any], theta: float, dim: int) -> float:
             base = float(given.get("rope_theta") or theta)
             theta = base * max(float(min(given["alpha"], 1e30)), 0.0) ** (dim / max(dim - 2, 1))
     return theta
+
+
+def _refuse_share(keys: Keys) -> None:
+    """Of a family whose heads rotate whole: some programs pass over a share, others follow it."""
+    name = "partial_rotary_factor"
+    keys.only(name, 1, 1.0)
+    for key in ("rope_scaling", "rope_parameters"):
+        given = keys.values.get(key)
+        if not isinstance(given, dict):
+            continue
+        for found in (given, *(x for x in given.values() if isinstance(x, dict))):
+            if found.get(name) not in (None, 1):
+                raise UnsupportedError(
+                    f"{keys.where}: {key}: {name} {shown(found[name])} is not supported"
+                )
 
 
 def _ropes(keys: Keys, row: Row, kinds: list[str]) -> list[Any]:
@@ -267,6 +286,8 @@ def design_of_config(keys: Keys, kind: str) -> Design:
         if of % count and not free:
             key = given[name].stated(keys)
             raise FileError(f"{keys.where}: {key}: {count} do not divide {of}")
+    if row["positions"] == "rope" and given["rotary_share"] == 1.0:
+        _refuse_share(keys)
     kinds = layer_kinds(keys, row)
     windows = [row["window"] if k == SLIDING else None for k in kinds]
     stateful = [k == row["state"] for k in kinds]

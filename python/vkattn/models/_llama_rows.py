@@ -67,6 +67,7 @@ LLAMA_FAMILIES: dict[str, Row] = {
         kinds="all alike",
         window=Key("sliding_window"),
         epsilon=Key("rms_norm_eps", 1e-5),
+        rotary_share=Key("partial_rotary_factor", 1.0),
     ),
     "qwen2": QWEN2,
     "qwen3": of(
