@@ -71,6 +71,7 @@ CASES = {
     "llama": SIZES,
     "mistral": {**SIZES, "sliding_window": 11},
     "phi3": {**SIZES, "partial_rotary_factor": 0.5, "sliding_window": 11},
+    "phi3 relu2": {**SIZES, "hidden_act": "relu2"},
     "qwen2": {**SIZES, "use_sliding_window": True, **WINDOW},
     "qwen3": HEAD,
     "gpt2": GPT,

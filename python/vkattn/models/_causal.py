@@ -271,6 +271,8 @@ class _Pass:
         plan, kind = self.graph.plan, d.activation
         if kind == "relu2":
             plan.activation(self.gate, self.gate, "relu", multiplier=self.gate)
+            if self.up is not None:
+                plan.multiply(self.gate, self.up, self.gate)
         else:
             plan.activation(self.gate, self.gate, kind, multiplier=self.up)
         self._join(self.gate, block.down, block.ffn_after, block.ffn_sum)
