@@ -97,6 +97,47 @@ def test_sentencepiece(tmp_path, words, kind, options):
             assert text.decode(ids) == judge.decode(ids)
 
 
+# Pieces that have parts of a byte's name, and texts that are written like one.
+NAMED = [
+    *(("<unk>", 0.0, 2), ("\u2581", -3.0, 1), ("\u2581<", -4.0, 1), ("0x", -2.5, 1), ("<0", -3.2, 1)),
+    *(("41>", -3.1, 1), ("1><0", -2.0, 1), ("<0x4", -5.5, 1), ("a", -1.0, 1), ("<<", -2.2, 1)),
+    *((x, -4.5, 1) for x in "014xE2>"),
+]
+WRITTEN = [
+    *("<0x41>", "a<0x41>", "<0x41><0x42>", "<<0x41>a", "<0x4", "<0x41", "<0x41>>", "<0xe2>", "<0x4G>"),
+    *("a<0x0A>", "<", "<<0", "41><0x41>", "a <0x3C> <0x41>\u2581", "\u2581<0x41>  ", " \u2581 "),
+]
+
+
+@pytest.mark.parametrize("more", [[], [("<", -4.5, 1)]])
+@pytest.mark.parametrize("bytes_too", [False, True])
+@pytest.mark.parametrize("trims", [False, True])
+def test_texts_that_are_like_a_byte(tmp_path, more, bytes_too, trims):
+    """A text has no piece of a byte, however it is written; spaces at its end are cut off, the marks of
+    spaces too."""
+    pytest.importorskip("tokenizers", reason=REASON)
+    pytest.importorskip("google.protobuf", reason=PROTO)
+    sentencepiece = pytest.importorskip("sentencepiece", reason=PIECES)
+    from sentencepiece import sentencepiece_model_pb2
+
+    pieces = [*NAMED, *more, *([(f"<0x{i:02X}>", 0.0, 6) for i in range(256)] if bytes_too else [])]
+    model = sentencepiece_model_pb2.ModelProto()
+    for piece, score, kind in pieces:
+        model.pieces.add(piece=piece, score=score, type=kind)
+    model.trainer_spec.model_type = 1  # unigram
+    model.trainer_spec.byte_fallback = bytes_too
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.remove_extra_whitespaces = trims
+    judge = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    tokens, scores, types = map(list, zip(*pieces))
+    keys = {"model": "t5", "tokens": tokens, "scores": scores, "token_type": types}
+    keys |= {"add_eos_token": False, "unknown_token_id": 0, "remove_extra_whitespaces": trims}
+    text = text_of(tmp_path, keys)
+    for line in WRITTEN:
+        assert text.encode(line) == judge.encode(line), line
+        assert text.encode_pair(line, line)[0] == 2 * judge.encode(line), line
+
+
 def test_pieces_of_kinds(tmp_path):
     """Texts have no piece that is unused or the unknown one; a decoded text has both."""
     pytest.importorskip("tokenizers", reason=REASON)

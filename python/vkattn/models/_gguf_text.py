@@ -3,6 +3,7 @@ kind, and for byte-level BPE `tokenizer.ggml.pre` how a text is split before it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -316,15 +317,17 @@ def _unigram(vocabulary: Vocabulary) -> Any:
             )
         steps = [normalizers.Precompiled(table.tobytes())] if len(table) else []
     if vocabulary.flag("remove_extra_whitespaces", False):
-        ends, several = (tokenizers.Regex(x) for x in (r"\A +| +\z", " {2,}"))
-        steps += [normalizers.Replace(ends, ""), normalizers.Replace(several, " ")]
+        for found, put in ((r"\A +", ""), (rf"[ {SPACE}]+\z", ""), (" {2,}", " ")):
+            steps.append(normalizers.Replace(tokenizers.Regex(found), put))
     made = tokenizers.Tokenizer(
         tokenizers.models.Unigram(
-            _unigram_pieces(vocabulary),
+            [*_unigram_pieces(vocabulary), *((piece, score) for piece, score, _ in _twins(vocabulary))],
             unk_id=vocabulary.number("unknown_token_id", token="<unk>"),
             byte_fallback=bool(vocabulary.of_type(BYTE)),
         )
     )
+    if vocabulary.of_type(BYTE):
+        steps.append(normalizers.Replace(tokenizers.Regex(f"<(?={_BYTE})"), _TWIN))
     prefix = vocabulary.flag("add_space_prefix", True)
     hidden = tokenizers.decoders.Replace(tokenizers.Regex(rf"\A{_HIDDEN}"), "")
     steps += [normalizers.Prepend(SPACE)] if prefix else []
@@ -346,6 +349,43 @@ def _unigram_pieces(vocabulary: Vocabulary) -> list[tuple[str, float]]:
         (_HIDDEN + token if own in (UNUSED, UNKNOWN) else token, max(score, least))
         for token, score, own in zip(vocabulary.tokens, scores, vocabulary.types)
     ]
+
+
+_TWIN = "\ufdd0"  # in place of < where a text is like a byte's piece, which is of no text
+_BYTE = "0x[0-9A-F]{2}>"  # behind <
+
+
+def _twins(vocabulary: Vocabulary) -> list[tuple[str, float, int]]:
+    """Pieces with _TWIN, their scores and the ids of those that they stand for. The package finds a
+    byte's piece in a text that is written so, as scores of 0 are the highest."""
+    if not vocabulary.of_type(BYTE):
+        return []
+    least = min(score for _, score in _unigram_pieces(vocabulary))
+    made = []
+    for i, (token, score, own) in enumerate(
+        zip(vocabulary.tokens, vocabulary.scores(), vocabulary.types)
+    ):
+        if own == NORMAL and "<" in token:
+            made += [(piece, score, i) for piece in _twins_of(token)]
+        elif token == "<0x3C>" and "<" not in vocabulary.tokens:  # a letter that no piece has
+            made.append((_TWIN, least, i))
+    return made
+
+
+def _twins_of(token: str) -> list[str]:
+    """Where < stands before all of a byte's name it is _TWIN; before a part that ends the piece it may
+    be."""
+    whole = re.sub(f"<(?={_BYTE})", _TWIN, token)
+    part = re.sub(r"<(?=(0(x([0-9A-F]([0-9A-F])?)?)?)?\Z)", _TWIN, whole)
+    return [piece for piece in dict.fromkeys((whole, part)) if piece != token]
+
+
+def own_ids(file: GGUF) -> dict[int, int]:
+    """Ids that the tokenizer of a file gives beyond its own: what they stand for."""
+    if file.metadata.get("tokenizer.ggml.model") != "t5":
+        return {}
+    vocabulary = Vocabulary(None, file)
+    return {len(vocabulary.tokens) + n: i for n, (_, _, i) in enumerate(_twins(vocabulary))}
 
 
 # The kinds, and which ids stand before and behind a text where no key says it.

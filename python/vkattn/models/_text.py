@@ -12,7 +12,14 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._numbers import whole, wholes
 from ._chat import Messages, template_of
-from ._gguf_text import CONTROL, USER_DEFINED, of_package, token_types, tokenizer_of_gguf
+from ._gguf_text import (
+    CONTROL,
+    USER_DEFINED,
+    of_package,
+    own_ids,
+    token_types,
+    tokenizer_of_gguf,
+)
 
 # Control tokens that end a text or a turn, as models of these families write them.
 _ENDS = {
@@ -40,12 +47,14 @@ class Text:
         self.where = where
         self.most: int | None = None  # ids of a text, the rest being cut off
         self._made: Any = None
+        self._own: dict[int, int] = {}  # ids that the tokenizer gives in place of the model's
 
     def _tokenizer(self) -> Any:
         if self._made is None:
             tokenizers = _package()
             if isinstance(self.where, GGUF):
                 self._made = tokenizer_of_gguf(tokenizers, self.where)
+                self._own = own_ids(self.where)
             else:
                 path = os.path.join(self.where, "tokenizer.json")
                 if not os.path.isfile(path):
@@ -64,12 +73,15 @@ class Text:
         """ends: with the ids that the file has before and behind a text."""
         if not isinstance(text, str):
             raise TypeError(f"text: expected a str, got {type(text).__name__}")
-        return list(self._tokenizer().encode(text, add_special_tokens=ends).ids)
+        return self._ids(self._tokenizer().encode(text, add_special_tokens=ends))
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids, and which of the texts each is of by the tokenizer."""
         made = self._tokenizer().encode(first, second)
-        return list(made.ids), list(made.type_ids)
+        return self._ids(made), list(made.type_ids)
+
+    def _ids(self, made: Any) -> list[int]:
+        return [self._own.get(i, i) for i in made.ids]
 
     def chat(self, messages: Messages, variables: Mapping[str, Any]) -> str:
         """The prompt that the model's template makes of messages."""
