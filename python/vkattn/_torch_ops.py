@@ -116,6 +116,12 @@ def _define(
             " once, with a batch axis"
         )
 
+    def refuse_twice(*_: Any) -> Any:
+        raise UnsupportedError(
+            f"vkattn.torch.{name.partition('_')[0]}: gradients of gradients are not supported: give"
+            " backward no create_graph"
+        )
+
     def make(function: Callable[..., Any]) -> Any:
         op = torch.library.custom_op(
             f"vkattn::{name}", function, mutates_args=(), schema=schema, device_types="cpu"
@@ -125,6 +131,8 @@ def _define(
         if gradient is not None:
             backward, keep = gradient
             op.register_autograd(backward, setup_context=keep)
+        elif name.endswith("_backward"):
+            op.register_autograd(refuse_twice)
         return op
 
     return make

@@ -32,12 +32,14 @@ import torch.nn.attention
 
 from . import _torch_flash
 from . import _torch_ops as ops
-from ._device import Place, Tensor, pick_device
+from ._device import Place, Tensor
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
 from ._numbers import flag, real, wholes
 from ._option_table import check_options, takes_options
 from ._options import AttentionOptions
+from ._torch_check import cast, check, key_of, learnt_mask, refuse_transforms
+from ._torch_module import MultiheadAttention
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,38 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["MultiheadAttention", "attention", "attention_weights", "kept", "linear", "sdpa"]
 
 _torch_flash.register()
-
-
-def _check(tensor: torch.Tensor, what: str) -> None:
-    """float64 is refused, not rounded without a word."""
-    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in ops.NAMES:
-        got: Any = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        cure = f": give {what}.float()" if got == torch.float64 else ""
-        raise InvalidError(
-            f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}{cure}"
-        )
-    if tensor.is_nested:
-        cure = "to_padded_tensor makes one"
-        raise InvalidError(f"{what}: expected a tensor that is not nested: {cure}")
-    if tensor.device.type not in ("cpu", "meta"):
-        got = f"got {tensor.device}: give {what}.cpu()"
-        raise InvalidError(f"{what}: expected a tensor of the CPU, {got}")
-
-
-def _key(device: Place) -> str:
-    """The device as an operator's graph names it."""
-    if device is None or isinstance(device, (str, int)):
-        return "" if device is None else str(device)
-    if not torch.compiler.is_compiling():
-        pick_device(device)  # refuses what is none, and a closed one
-    return device._key
-
-
-def _cast(x: torch.Tensor | None) -> torch.Tensor | None:
-    """To autocast's type, where that is on."""
-    if x is None or not torch.is_autocast_enabled("cpu") or not x.is_floating_point():
-        return x
-    return x.to(torch.get_autocast_dtype("cpu"))
 
 
 def _tensor(value: Any, name: str) -> torch.Tensor:
@@ -107,33 +77,6 @@ def _plain(options: dict[str, Any]) -> list[Any]:
         return given + [None] * len(ops.ROPE)
     frequencies = None if rope.frequencies is None else list(rope.frequencies)
     return [*given, rope.dim, rope.base, rope.interleaved, frequencies, rope.attention_factor]
-
-
-def _mask(mask: torch.Tensor, padding: Any, sizes: Sizes) -> torch.Tensor:
-    """A mask that learns, with padding in it, as the library has gradients of."""
-    batch, n_head, n_q, n_kv = sizes
-    if mask.dtype not in ops.NAMES:
-        mask = mask.float()
-    if mask.dim() == 3 and batch > 1 and mask.shape[0] == batch * n_head:
-        mask = mask.view(batch, n_head, *mask.shape[1:])
-    if padding is None:
-        return mask
-    if padding.dtype == torch.bool:
-        padding = mask.new_zeros(padding.shape).masked_fill(padding, -torch.inf)
-    if padding.shape != (batch, n_kv):
-        raise InvalidError(
-            f"key_padding_mask: expected [batch][n_kv], [{batch}, {n_kv}], got"
-            f" {list(padding.shape)}"
-        )
-    bias: torch.Tensor = padding.to(mask.dtype)[:, None, None, :]
-    if mask.dim() and mask.shape[-1] != 1:  # keys beyond a shorter mask are hidden
-        bias = bias[..., : mask.shape[-1]]
-    if any(1 not in (a, b) and a != b for a, b in zip(mask.shape[::-1], bias.shape[::-1])):
-        raise InvalidError(
-            f"mask: expected what broadcasts against [{batch}][n_head][{n_q}][{n_kv}], got"
-            f" {list(mask.shape)}"
-        )
-    return mask + bias
 
 
 @takes_options
@@ -174,7 +117,7 @@ def attention_weights(
 
 def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, Any]) -> Any:
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check(x, name)
+        check(x, name)
         if x.dim() not in (3, 4):
             raise InvalidError(f"{name}: expected 3 or 4 axes, got {list(x.shape)}")
         if x.dim() != q.dim():
@@ -182,9 +125,10 @@ def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, A
     given: dict[str, Any] = {name: x for name, x in options.items() if x is not None}
     check_options(given)
     _refuse_lost_gradients(given)
+    refuse_transforms("attention", q, k, v, *(x for x in given.values() if isinstance(x, torch.Tensor)))
     if q.dim() == 3:
         return _attend(op, q[None], k[None], v[None], device, given)[0]
-    q, k, v = _cast(q), _cast(k), _cast(v)
+    q, k, v = cast(q), cast(k), cast(v)
     if given.get("dropout") and "dropout_seed" not in given:
         given["dropout_seed"] = torch.randint(2**63 - 1, ())
     tensors = {name: _tensor(given[name], name) for name in ops.TENSORS if name in given}
@@ -195,8 +139,8 @@ def _attend(op: Any, q: Any, k: Any, v: Any, device: Place, options: dict[str, A
         padding = tensors.pop("key_padding_mask", None)
         batch, n_head, n_q = q.shape[:3]
         sizes = Sizes(batch, n_head, n_q, k.shape[2])
-        tensors["mask"] = _mask(tensors["mask"], padding, sizes)
-    made = op(q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), _key(device))
+        tensors["mask"] = learnt_mask(tensors["mask"], padding, sizes)
+    made = op(q, k, v, *(tensors.get(name) for name in ops.TENSORS), *_plain(given), key_of(device))
     return made[0] if isinstance(made, tuple) else made
 
 
@@ -219,14 +163,15 @@ def linear(
     [out][in], bias [out]. Gradients reach all three."""
     given = (input, weight) if bias is None else (input, weight, bias)
     for name, x in zip(("input", "weight", "bias"), given):
-        _check(x, name)
+        check(x, name)
+    refuse_transforms("linear", *given)
     if weight.dim() != 2:
         raise InvalidError(f"weight: expected [out][in], got {list(weight.shape)}")
     if not input.dim() or input.shape[-1] != weight.shape[1]:
         raise InvalidError(f"input: expected [..][{weight.shape[1]}], got {list(input.shape)}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidError(f"bias: expected [{weight.shape[0]}], got {list(bias.shape)}")
-    out: torch.Tensor = ops.linear(_cast(input), _cast(weight), _cast(bias), _key(device))
+    out: torch.Tensor = ops.linear(cast(input), cast(weight), cast(bias), key_of(device))
     return out
 
 
@@ -279,12 +224,12 @@ def kept(*tensors: torch.Tensor, device: Place = None) -> Iterator[None]:
     held = []
     try:
         for i, tensor in enumerate(tensors):
-            _check(tensor, f"tensors[{i}]")
+            check(tensor, f"tensors[{i}]")
             if tensor.is_inference():
                 cure = "make it outside of torch.inference_mode, or clone it there"
                 raise InvalidError(f"tensors[{i}]: of inference mode, whose writes no one counts: {cure}")
             if tensor.numel():
-                held.append(ops.keep(_key(device), tensor, f"tensors[{i}]"))
+                held.append(ops.keep(key_of(device), tensor, f"tensors[{i}]"))
         yield
     finally:
         for key in held:
@@ -329,125 +274,3 @@ def sdpa(device: Place = None) -> Iterator[None]:
         yield
     finally:
         torch.nn.functional.scaled_dot_product_attention = before
-
-
-class MultiheadAttention(torch.nn.MultiheadAttention):
-    """torch.nn.MultiheadAttention whose products and attention run on a Vulkan device. Not with
-    add_bias_kv or add_zero_attn; weights are not returned."""
-
-    vkattn_device: Place = None  # by default the most capable
-
-    def _reset_parameters(self) -> None:
-        # PyTorch's layers take a way of their own around `forward` where this flag is set.
-        self._qkv_same_embed_dim = self.in_proj_weight is not None
-        super()._reset_parameters()
-        self._qkv_same_embed_dim = False
-
-    def forward(  # type: ignore[override]
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        key_padding_mask: torch.Tensor | None = None,
-        need_weights: bool = False,
-        attn_mask: torch.Tensor | None = None,
-        is_causal: bool = False,
-    ) -> tuple[torch.Tensor, None]:
-        """As PyTorch's, with 3 axes and need_weights=False. is_causal alone makes a causal mask."""
-        if query.is_nested:
-            return self._nested(query, key, value, key_padding_mask, attn_mask, is_causal), None
-        if need_weights or self.bias_k is not None or self.add_zero_attn or query.dim() != 3:
-            raise UnsupportedError(
-                "MultiheadAttention: weights, bias_kv, zero_attn and inputs without a batch axis"
-                " are not supported here; vkattn.Layer has them without gradients"
-            )
-        same_key, same_value = key is query, value is key
-        operands: dict[str, torch.Tensor | None] = {
-            "query": query,
-            "key": None if same_key and (same_value or value is query) else key,
-            "value": None if same_value or (same_key and value is query) else value,
-            **self._weights(),
-        }
-        operands = {name: _cast(x) for name, x in operands.items()}
-        if attn_mask is not None:
-            mask = _torch_mask(attn_mask)
-            if mask.requires_grad:
-                batch, rows = (0, 1) if self.batch_first else (1, 0)
-                sizes = query.shape[batch], self.num_heads, query.shape[rows], key.shape[rows]
-                mask = _mask(mask, key_padding_mask, Sizes(*sizes))
-                key_padding_mask = None
-            operands["mask"] = mask
-        for name, x in operands.items():
-            if x is not None and name != "mask":
-                _check(x, name)
-        if 0 in (*query.shape, *key.shape, *value.shape):
-            return self._empty(query, key, value, operands), None
-        rate = self.dropout if self.training else 0.0
-        out: torch.Tensor = ops.layer(
-            *(operands.get(name) for name in ops.OPERANDS),
-            key_padding_mask,
-            torch.randint(2**63 - 1, ()) if rate else None,
-            is_causal and attn_mask is None,
-            rate,
-            self.num_heads,
-            "bsd" if self.batch_first else "sbd",
-            _key(self.vkattn_device),
-        )
-        return out, None
-
-    def _nested(
-        self, query: Any, key: Any, value: Any, padding: Any, mask: Any, causal: bool
-    ) -> torch.Tensor:
-        """Sequences of different lengths, as TransformerEncoder makes them of a padding mask."""
-        if key is not query or value is not query or padding is not None or mask is not None:
-            raise UnsupportedError(
-                "MultiheadAttention: nested tensors are supported as query, key and value alike,"
-                " without masks"
-            )
-        lengths = torch.tensor([len(x) for x in query.unbind()])
-        rows = query.to_padded_tensor(0.0)
-        hidden = torch.arange(rows.shape[1]) >= lengths[:, None]
-        if not self.batch_first:
-            raise UnsupportedError("MultiheadAttention: nested tensors need batch_first=True")
-        out, _ = self.forward(rows, rows, rows, key_padding_mask=hidden, is_causal=causal)
-        return torch.nested.nested_tensor([x[:n] for x, n in zip(out, lengths.tolist())])
-
-    def _empty(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, operands: Any
-    ) -> torch.Tensor:
-        """Without rows, or over no keys, where rows are the output's bias, as PyTorch's."""
-        batch, rows = (0, 1) if self.batch_first else (1, 0)
-        widths = (self.embed_dim, self.kdim, self.vdim)
-        for name, x, width in zip(("query", "key", "value"), (query, key, value), widths):
-            if x.dim() != 3 or x.shape[2] != width or x.shape[batch] != query.shape[batch]:
-                raise InvalidError(
-                    f"{name}: expected {width} features in a batch of {query.shape[batch]}, got"
-                    f" {list(x.shape)}"
-                )
-        if key.shape[rows] != value.shape[rows]:
-            raise InvalidError(f"value: expected {key.shape[rows]} rows, got {value.shape[rows]}")
-        given = [x for x in operands.values() if x is not None]
-        # Zeros whose gradients, all 0, reach the operands.
-        none = [x.flatten()[:0].sum() for x in given if x.requires_grad]
-        nothing = sum(none, query.new_zeros((*query.shape[:2], self.embed_dim))).to(query.dtype)
-        bias = self.out_proj.bias
-        return nothing if bias is None else nothing + bias.to(query.dtype)
-
-    def _weights(self) -> dict[str, torch.Tensor]:
-        if self.in_proj_weight is None:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        else:
-            weights = self.in_proj_weight.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        named = {
-            **{f"{name}.weight": x for name, x in zip(ops.PROJECTIONS, weights)},
-            **{f"{name}.bias": x for name, x in zip(ops.PROJECTIONS, biases)},
-            "output.weight": self.out_proj.weight,
-            "output.bias": self.out_proj.bias,
-        }
-        return {name: x for name, x in named.items() if x is not None}
-
-
-def _torch_mask(mask: torch.Tensor) -> torch.Tensor:
-    """PyTorch's boolean masks of this module are True where a key is hidden."""
-    return ~mask if mask.dtype == torch.bool else mask

@@ -120,6 +120,132 @@ def test_nested(device):
         vt.linear(nested, draw(3, 8), device=device)
 
 
+def test_sparse(device):
+    with pytest.raises(vkattn.InvalidError, match="input: expected a dense tensor, got torch.sparse"):
+        vt.linear(draw(5, 8).to_sparse(), draw(3, 8), device=device)
+
+
+# ---- Gradients ----------------------------------------------------------------------------------
+
+
+def modules(device, **options):
+    """PyTorch's, in float64, and ours with the same weights."""
+    ours = vt.MultiheadAttention(8, 2, batch_first=True, **options)
+    ours.vkattn_device = device
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True, **options)
+    theirs.load_state_dict(ours.state_dict())
+    return theirs.double(), ours
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "float", "learns"])
+def test_padding_that_learns(device, mask):
+    """A padding mask of floats has its gradient, with a mask beside it and without."""
+    theirs, ours = modules(device)
+    x, w = draw(3, 5, 8), draw(3, 5, 9)[..., :8]
+    kinds = {"bool": draw(5, 5) > 0.5, "float": draw(5, 5), "learns": draw(5, 5).requires_grad_()}
+    found = []
+    for module, dtype in ((theirs, torch.float64), (ours, torch.float32)):
+        padding = draw(3, 5).to(dtype).requires_grad_()
+        given = kinds.get(mask)
+        if given is not None and given.is_floating_point():
+            given = given.detach().to(dtype).requires_grad_(given.requires_grad)
+        rows = x.to(dtype)
+        y, _ = module(
+            rows, rows, rows, key_padding_mask=padding, attn_mask=given, need_weights=False
+        )
+        (y * w.to(dtype)).sum().backward()
+        learns = [padding] + [given] * (mask == "learns")
+        found.append([y.detach(), *(t.grad for t in learns)])
+    for a, b in zip(*found):
+        assert float(a.abs().max()) > 0.05
+        close(a, b.double(), 1e-4)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_trains(device, layout):
+    """The gradients of nested rows and of the weights, as of each sequence alone."""
+    _, module = modules(device)
+    each = [draw(n, 8).requires_grad_() for n in (3, 5)]
+    module(*[torch.nested.as_nested_tensor(each, layout=layout)] * 3)[0].to_padded_tensor(
+        0.0
+    ).square().sum().backward()
+    found = [x.grad.clone() for x in (*each, *module.parameters())]
+    module.zero_grad()
+    for x in each:
+        x.grad = None
+        module(x[None], x[None], x[None])[0].square().sum().backward()
+    for a, b in zip(found, (x.grad for x in (*each, *module.parameters()))):
+        assert float(b.abs().max()) > 1e-3
+        close(a, b, 1e-4)
+
+
+def calls(device):
+    """Functions of one tensor [1][5][8]."""
+    _, module = modules(device)
+    weight = draw(3, 8)
+    return {
+        "attention": lambda x: vt.attention(x, x, x, device=device),
+        "linear": lambda x: vt.linear(x, weight, device=device).square(),
+        "MultiheadAttention": lambda x: module(x, x, x)[0],
+    }
+
+
+@pytest.mark.parametrize("name", ["attention", "linear", "MultiheadAttention"])
+def test_gradients_of_gradients_are_refused(device, name):
+    x = draw(1, 5, 8).requires_grad_()
+    (first,) = torch.autograd.grad(calls(device)[name](x).sum(), x, create_graph=True)
+    with pytest.raises(vkattn.UnsupportedError, match="gradients of gradients are not supported"):
+        first.square().sum().backward()
+
+
+@pytest.mark.parametrize("name", ["attention", "linear", "MultiheadAttention"])
+def test_transforms_are_refused(device, name):
+    """Tangents that nothing carries on would be zeros."""
+    x, call = draw(1, 5, 8), calls(device)[name]
+    sentence = f"{name}: torch.func.grad, jvp and their kin are not"
+    with pytest.raises(vkattn.UnsupportedError, match=sentence):
+        torch.func.jvp(call, (x,), (x,))
+    with pytest.raises(vkattn.UnsupportedError, match=sentence):
+        torch.func.grad(lambda x: call(x).sum())(x)
+    with torch.autograd.forward_ad.dual_level():
+        want = call(x)
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        with pytest.raises(vkattn.UnsupportedError, match=f"{name}: gradients in forward mode"):
+            call(dual)
+    close(want, call(x))
+
+
+# ---- Masks of the module ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        ({"attn_mask": torch.ones(5, 5, dtype=torch.int64)}, "attn_mask: expected bool, True where"),
+        ({"key_padding_mask": torch.ones(2, 5, dtype=torch.uint8)}, "key_padding_mask: expected bool"),
+        ({"attn_mask": torch.zeros(5, 4)}, "attn_mask: expected .n_q..n_kv., .5, 5., or"),
+        ({"attn_mask": torch.zeros(1, 5)}, "attn_mask: expected"),
+        ({"attn_mask": torch.zeros(2, 5, 5)}, "attn_mask: expected"),
+        ({"attn_mask": torch.zeros(2, 2, 5, 5)}, "attn_mask: expected"),
+    ],
+)
+def test_masks_that_pytorch_refuses(device, given, sentence):
+    theirs, ours = modules(device)
+    x = draw(2, 5, 8)
+    with pytest.raises((AssertionError, RuntimeError)):
+        theirs.float()(x, x, x, need_weights=False, **given)
+    with pytest.raises(vkattn.InvalidError, match=sentence):
+        ours(x, x, x, **given)
+
+
+def test_padding_of_float64(device):
+    theirs, ours = modules(device)
+    x, padding = draw(2, 5, 8), draw(2, 5).double()
+    rows = x.double()
+    want, _ = theirs(rows, rows, rows, key_padding_mask=padding, need_weights=False)
+    close(ours(x, x, x, key_padding_mask=padding)[0].double(), want)
+
+
 # ---- Copies -------------------------------------------------------------------------------------
 
 
