@@ -241,7 +241,7 @@ def _alpha_base(values: dict[str, Any], theta: float, dim: int) -> float:
 
 
 def _refuse_share(keys: Keys) -> None:
-    """Of a family whose heads rotate whole: some programs pass over a share, others follow it."""
+    """Refuses a share where heads rotate whole: some programs pass over it, others follow it."""
     name = "partial_rotary_factor"
     keys.only(name, 1, 1.0)
     for key in ("rope_scaling", "rope_parameters"):
