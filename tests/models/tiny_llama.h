@@ -24,7 +24,7 @@ struct weight {
     double *values;
 };
 
-/* Of the drawn model, one at a time. */
+/* The weights of the drawn model; there is one at a time. */
 extern struct weight weights[TENSORS];
 
 /* Draws the weights, of layers of ffn hidden features; free with free_model. mixed: block 0 has values of
