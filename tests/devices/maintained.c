@@ -5,13 +5,11 @@
  *
  *     MAINTAINED      fixed: without the list of flexible sizes
  *
- * One driver only: the next functions of the chain are taken to be the same for all instances and all
- * devices. SPDX-License-Identifier: MIT */
-#include <stdatomic.h>
-#include <stdbool.h>
+ * SPDX-License-Identifier: MIT */
+#include "layer.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <vulkan/vk_layer.h>
 
 #define NV_NAME "VK_NV_cooperative_matrix2"
 #define EXT_NAME "VK_EXT_cooperative_matrix_maintenance1"
@@ -64,20 +62,10 @@ typedef VkResult(VKAPI_PTR *list_sizes_function)(VkPhysicalDevice, uint32_t *, s
 #define CONVERSIONS_EXT 5429u
 #define CONVERSIONS_NV 5431u
 
-static _Atomic(PFN_vkGetInstanceProcAddr) next_instance;
-static _Atomic(PFN_vkGetDeviceProcAddr) next_device;
-static _Atomic(VkInstance) last_instance;
-
-static PFN_vkVoidFunction next_of(const char *name)
-{
-    PFN_vkGetInstanceProcAddr get = next_instance;
-    return get(last_instance, name);
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, const char *layer,
                                                       uint32_t *n, VkExtensionProperties *list)
 {
-    VkResult result = ((PFN_vkEnumerateDeviceExtensionProperties)next_of(
+    VkResult result = ((PFN_vkEnumerateDeviceExtensionProperties)layer_next(
         "vkEnumerateDeviceExtensionProperties"))(device, layer, n, list);
     for (uint32_t i = 0; list && i < *n; i++)
         if (strcmp(list[i].extensionName, NV_NAME) == 0)
@@ -91,7 +79,7 @@ static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice device,
     struct nv_features nv = {.type = NV_FEATURES};
     VkPhysicalDeviceFeatures2 own = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &nv, {0}};
     PFN_vkGetPhysicalDeviceFeatures2 get =
-        (PFN_vkGetPhysicalDeviceFeatures2)next_of("vkGetPhysicalDeviceFeatures2");
+        (PFN_vkGetPhysicalDeviceFeatures2)layer_next("vkGetPhysicalDeviceFeatures2");
     const char *setting = getenv("MAINTAINED");
     const bool fixed = setting && strcmp(setting, "fixed") == 0;
     get(device, f);
@@ -115,7 +103,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL list_sizes(VkPhysicalDevice device,
     uint32_t count = sizeof all / sizeof all[0], found = 0;
     for (uint32_t i = 0; i < count; i++)
         all[i].type = NV_SIZE;
-    VkResult result = ((list_sizes_function)next_of(
+    VkResult result = ((list_sizes_function)layer_next(
         "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV"))(device, &count, all);
     for (uint32_t i = 0; i < count; i++) {
         const struct nv_size *s = &all[i];
@@ -132,37 +120,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL list_sizes(VkPhysicalDevice device,
     return result;
 }
 
-/* What the loader gives a layer with vkCreateInstance or vkCreateDevice, and lets it change; NULL if it
- * is not there. Both have the same first members. */
-static VkLayerInstanceCreateInfo *link_of(const void *next, VkStructureType type)
-{
-    VkLayerInstanceCreateInfo *chain = (VkLayerInstanceCreateInfo *)(uintptr_t)next;
-    while (chain && (chain->sType != type || chain->function != VK_LAYER_LINK_INFO))
-        chain = (VkLayerInstanceCreateInfo *)(uintptr_t)chain->pNext;
-    return chain;
-}
-
-static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
-                                                      const VkAllocationCallbacks *a,
-                                                      VkInstance *instance)
-{
-    VkLayerInstanceCreateInfo *link =
-        link_of(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
-    if (!link)
-        return VK_ERROR_INITIALIZATION_FAILED;
-    PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
-    link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-    next_instance = get;
-    VkResult result = ((PFN_vkCreateInstance)get(NULL, "vkCreateInstance"))(info, a, instance);
-    if (result == VK_SUCCESS)
-        last_instance = *instance;
-    return result;
-}
-
 /* Asks the driver for its own extension and features where the program asks for the other's. */
-static VkResult create_with(PFN_vkCreateDevice create, VkPhysicalDevice physical,
-                            const VkDeviceCreateInfo *info, const VkAllocationCallbacks *a,
-                            VkDevice *device)
+VkResult layer_create_device(PFN_vkCreateDevice create, VkPhysicalDevice physical,
+                             const VkDeviceCreateInfo *info, const VkAllocationCallbacks *a,
+                             VkDevice *device)
 {
     struct nv_features nv = {.type = NV_FEATURES};
     VkDeviceCreateInfo other = *info;
@@ -196,28 +157,12 @@ static VkResult create_with(PFN_vkCreateDevice create, VkPhysicalDevice physical
     return result;
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
-                                                    const VkDeviceCreateInfo *info,
-                                                    const VkAllocationCallbacks *a,
-                                                    VkDevice *device)
-{
-    VkLayerDeviceCreateInfo *link = (VkLayerDeviceCreateInfo *)link_of(
-        info->pNext, VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO);
-    if (!link)
-        return VK_ERROR_INITIALIZATION_FAILED;
-    PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
-    next_device = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
-    link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-    return create_with((PFN_vkCreateDevice)get(NULL, "vkCreateDevice"), physical, info, a, device);
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
                                                     const VkShaderModuleCreateInfo *info,
                                                     const VkAllocationCallbacks *a,
                                                     VkShaderModule *module)
 {
     const size_t n = info->codeSize / sizeof *info->pCode;
-    PFN_vkGetDeviceProcAddr get = next_device;
     VkShaderModuleCreateInfo other = *info;
     uint32_t *words = malloc(info->codeSize);
     if (!words)
@@ -227,54 +172,17 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
         if (words[at + 1] == CONVERSIONS_EXT) /* of an OpCapability, which all stand first */
             words[at + 1] = CONVERSIONS_NV;
     other.pCode = words;
-    VkResult result =
-        ((PFN_vkCreateShaderModule)get(device, "vkCreateShaderModule"))(device, &other, a, module);
+    VkResult result = ((PFN_vkCreateShaderModule)layer_next_of_device(
+        device, "vkCreateShaderModule"))(device, &other, a, module);
     free(words);
     return result;
 }
 
-static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device(VkDevice device, const char *name)
-{
-    if (strcmp(name, "vkGetDeviceProcAddr") == 0)
-        return (PFN_vkVoidFunction)get_device;
-    if (strcmp(name, "vkCreateShaderModule") == 0)
-        return (PFN_vkVoidFunction)create_module;
-    PFN_vkGetDeviceProcAddr next = next_device;
-    return next ? next(device, name) : NULL;
-}
-
-static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance(VkInstance instance, const char *name)
-{
-    static const struct {
-        const char *name;
-        PFN_vkVoidFunction function;
-    } own[] = {
-        {"vkGetInstanceProcAddr", (PFN_vkVoidFunction)get_instance},
-        {"vkCreateInstance", (PFN_vkVoidFunction)create_instance},
-        {"vkCreateDevice", (PFN_vkVoidFunction)create_device},
-        {"vkGetDeviceProcAddr", (PFN_vkVoidFunction)get_device},
-        {"vkCreateShaderModule", (PFN_vkVoidFunction)create_module},
-        {"vkGetPhysicalDeviceFeatures2", (PFN_vkVoidFunction)get_features2},
-        {"vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction)get_features2},
-        {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions},
-        {"vkGetPhysicalDeviceCooperativeMatrixProperties2EXT", (PFN_vkVoidFunction)list_sizes},
-    };
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-        if (strcmp(name, own[i].name) == 0)
-            return own[i].function;
-    PFN_vkGetInstanceProcAddr next = next_instance;
-    return instance && next ? next(instance, name) : NULL;
-}
-
-VKAPI_ATTR VkResult VKAPI_CALL
-vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version);
-
-__attribute__((visibility("default"))) VKAPI_ATTR VkResult VKAPI_CALL
-vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version)
-{
-    version->loaderLayerInterfaceVersion = 2;
-    version->pfnGetInstanceProcAddr = get_instance;
-    version->pfnGetDeviceProcAddr = get_device;
-    version->pfnGetPhysicalDeviceProcAddr = NULL;
-    return VK_SUCCESS;
-}
+const struct layer_function layer_functions[] = {
+    {"vkCreateShaderModule", (PFN_vkVoidFunction)create_module, true},
+    {"vkGetPhysicalDeviceFeatures2", (PFN_vkVoidFunction)get_features2, false},
+    {"vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction)get_features2, false},
+    {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions, false},
+    {"vkGetPhysicalDeviceCooperativeMatrixProperties2EXT", (PFN_vkVoidFunction)list_sizes, false},
+};
+const size_t n_layer_function = sizeof layer_functions / sizeof layer_functions[0];

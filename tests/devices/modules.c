@@ -9,17 +9,12 @@
  * The features of VK_VALVE_shader_mixed_float_dot_product and VK_KHR_shader_bfloat16 that as_gpu.c offers are
  * not asked of the driver.
  *
- * One driver only: the next functions of the chain are taken to be the same for all instances and all
- * devices. SPDX-License-Identifier: MIT */
-#include <stdatomic.h>
-#include <stdbool.h>
+ * SPDX-License-Identifier: MIT */
+#include "layer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vulkan/vk_layer.h>
-
-static _Atomic(PFN_vkGetInstanceProcAddr) next_instance;
-static _Atomic(PFN_vkGetDeviceProcAddr) next_device;
 
 static uint64_t hash_of(const uint32_t *words, size_t n)
 {
@@ -74,7 +69,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
 {
     const char *folder = getenv("MODULES_FOLDER");
     PFN_vkCreateShaderModule create =
-        (PFN_vkCreateShaderModule)next_device(device, "vkCreateShaderModule");
+        (PFN_vkCreateShaderModule)layer_next_of_device(device, "vkCreateShaderModule");
     if (getenv("MODULES_PLAIN")) {
         if (has_constants(info->pCode, info->codeSize / sizeof *info->pCode))
             fail("a module", "has specialization constants");
@@ -93,30 +88,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
     return result;
 }
 
-/* What the loader gives a layer with vkCreateInstance or vkCreateDevice, and lets it change; NULL if it
- * is not there. Both have the same first members. */
-static VkLayerInstanceCreateInfo *link_of(const void *next, VkStructureType type)
-{
-    VkLayerInstanceCreateInfo *chain = (VkLayerInstanceCreateInfo *)(uintptr_t)next;
-    while (chain && (chain->sType != type || chain->function != VK_LAYER_LINK_INFO))
-        chain = (VkLayerInstanceCreateInfo *)(uintptr_t)chain->pNext;
-    return chain;
-}
-
-static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
-                                                      const VkAllocationCallbacks *a,
-                                                      VkInstance *instance)
-{
-    VkLayerInstanceCreateInfo *link =
-        link_of(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
-    if (!link)
-        return VK_ERROR_INITIALIZATION_FAILED;
-    PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
-    link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-    next_instance = get;
-    return ((PFN_vkCreateInstance)get(NULL, "vkCreateInstance"))(info, a, instance);
-}
-
 #define MIXED_FEATURES 1000673000    /* of VK_VALVE_shader_mixed_float_dot_product */
 #define BFLOAT16_FEATURES 1000141000 /* of VK_KHR_shader_bfloat16 */
 
@@ -132,21 +103,13 @@ static const void **take_out(const VkDeviceCreateInfo *info, int type, const voi
     return *left ? (const void **)&before->pNext : NULL;
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
-                                                    const VkDeviceCreateInfo *info,
-                                                    const VkAllocationCallbacks *a,
-                                                    VkDevice *device)
+VkResult layer_create_device(PFN_vkCreateDevice create, VkPhysicalDevice physical,
+                             const VkDeviceCreateInfo *info, const VkAllocationCallbacks *a,
+                             VkDevice *device)
 {
-    VkLayerDeviceCreateInfo *link = (VkLayerDeviceCreateInfo *)link_of(
-        info->pNext, VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO);
-    if (!link)
-        return VK_ERROR_INITIALIZATION_FAILED;
-    PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
-    next_device = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
-    link->u.pLayerInfo = link->u.pLayerInfo->pNext;
     const void *mixed, **mixed_place = take_out(info, MIXED_FEATURES, &mixed);
     const void *bfloat16, **place = take_out(info, BFLOAT16_FEATURES, &bfloat16);
-    VkResult result = ((PFN_vkCreateDevice)get(NULL, "vkCreateDevice"))(physical, info, a, device);
+    VkResult result = create(physical, info, a, device);
     if (place)
         *place = bfloat16;
     if (mixed_place)
@@ -154,41 +117,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
     return result;
 }
 
-static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device(VkDevice device, const char *name)
-{
-    if (strcmp(name, "vkGetDeviceProcAddr") == 0)
-        return (PFN_vkVoidFunction)get_device;
-    if (strcmp(name, "vkCreateShaderModule") == 0)
-        return (PFN_vkVoidFunction)create_module;
-    PFN_vkGetDeviceProcAddr next = next_device;
-    return next ? next(device, name) : NULL;
-}
-
-static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance(VkInstance instance, const char *name)
-{
-    if (strcmp(name, "vkGetInstanceProcAddr") == 0)
-        return (PFN_vkVoidFunction)get_instance;
-    if (strcmp(name, "vkCreateInstance") == 0)
-        return (PFN_vkVoidFunction)create_instance;
-    if (strcmp(name, "vkCreateDevice") == 0)
-        return (PFN_vkVoidFunction)create_device;
-    if (strcmp(name, "vkGetDeviceProcAddr") == 0)
-        return (PFN_vkVoidFunction)get_device;
-    if (strcmp(name, "vkCreateShaderModule") == 0)
-        return (PFN_vkVoidFunction)create_module;
-    PFN_vkGetInstanceProcAddr next = next_instance;
-    return instance && next ? next(instance, name) : NULL;
-}
-
-VKAPI_ATTR VkResult VKAPI_CALL
-vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version);
-
-__attribute__((visibility("default"))) VKAPI_ATTR VkResult VKAPI_CALL
-vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version)
-{
-    version->loaderLayerInterfaceVersion = 2;
-    version->pfnGetInstanceProcAddr = get_instance;
-    version->pfnGetDeviceProcAddr = get_device;
-    version->pfnGetPhysicalDeviceProcAddr = NULL;
-    return VK_SUCCESS;
-}
+const struct layer_function layer_functions[] = {
+    {"vkCreateShaderModule", (PFN_vkVoidFunction)create_module, true},
+};
+const size_t n_layer_function = sizeof layer_functions / sizeof layer_functions[0];
