@@ -411,6 +411,10 @@ static void softmax_kernels(void **state)
     tune_softmax(&caps, 1000, &c);
     assert_false(c.exchange);
     caps = discrete;
+    caps.properties.subgroup_size = 1; /* without a neighbour */
+    tune_softmax(&caps, 1000, &c);
+    assert_false(c.exchange);
+    caps = discrete;
     caps.without = KERNEL_SET(KERNEL_softmax_subgroup);
     tune_softmax(&caps, 1000, &c);
     assert_int_equal(c.kernel, KERNEL_softmax_shared);
