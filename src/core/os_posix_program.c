@@ -21,7 +21,7 @@ void os_program_begin(int *argc, char ***argv)
     for (int handle = STDIN_FILENO; handle <= STDERR_FILENO; handle++) {
         const int mode = handle == STDIN_FILENO ? O_WRONLY : O_RDONLY;
         if (fcntl(handle, F_GETFD) < 0 && open("/dev/null", mode) < 0)
-            continue; /* nothing can be opened here, neither by what follows */
+            return; /* nothing can be opened here, nor by what follows */
     }
 }
 

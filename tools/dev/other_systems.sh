@@ -28,7 +28,7 @@ for target in "$@"; do
         -DVKATTN_TARGET="$target" -DVKATTN_WERROR=ON -DVKATTN_SPIRV_FROM="$kernels" >/dev/null
     cmake --build "$build" --parallel "$(nproc)" --target vkattn vkattn_archive vkattn_io_archive \
         >"$build/log" || fail "$target: $(grep -m 3 error "$build/log" || tail -3 "$build/log")"
-    library=$(find "$build" -maxdepth 1 -name 'libvkattn.so' -o -maxdepth 1 -name 'libvkattn.dylib')
+    library=$(find "$build" -maxdepth 1 '(' -name libvkattn.so -o -name libvkattn.dylib ')')
     cmake -D NM=llvm-nm -D LIBRARY="$library" -D FOLDER=include/vkattn \
         -D HEADERS=vkattn,vkattn_vulkan,vkattn_model,vkattn_train,vkattn_io -P tests/install/symbols.cmake \
         2>"$build/symbols" || fail "$target: $(cat "$build/symbols")"

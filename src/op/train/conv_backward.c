@@ -275,8 +275,8 @@ static enum vka_status add_splits(struct vka_plan *plan, const struct sums_job *
                                   uint32_t n, const struct vka_tensor *y, bool accumulate)
 {
     struct vka_tensor from = tensor_slice_along(&job->y, 2, first, n), to = *y;
-    if (to.shape.stride[2] <
-        to.shape.stride[3]) { /* neighbours lie along the last axis: they may be words */
+    /* Neighbours lie along the last axis, where they may be words. */
+    if (to.shape.stride[2] < to.shape.stride[3]) {
         from = tensor_transposed(&from);
         to = tensor_transposed(&to);
     }
